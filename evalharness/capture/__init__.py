@@ -1,0 +1,1 @@
+"""Capture paths: how a FULL CUDA graph is captured, and the proof of it."""

@@ -1,0 +1,1 @@
+"""Run specs that ship with the package, one YAML file each."""

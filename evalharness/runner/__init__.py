@@ -1,0 +1,1 @@
+"""The runner: plans arms x tasks, drives the engine, resumes."""

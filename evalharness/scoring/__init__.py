@@ -1,0 +1,1 @@
+"""Scoring: lm-eval's tasks over any engine, answer extraction, degeneration."""

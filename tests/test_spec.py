@@ -1,0 +1,59 @@
+"""Specs: profiles load, mistakes are answered with the nearest right word."""
+
+from pathlib import Path
+
+import pytest
+
+from evalharness.errors import SpecError, UnknownName
+from evalharness.spec import ArmSpec, load_spec, profiles
+
+
+@pytest.mark.parametrize("name", sorted(profiles()))
+def test_every_shipped_profile_loads_under_its_own_name(name: str) -> None:
+    assert load_spec(name).name == name
+    assert profiles()[name]
+
+
+def test_settings_reach_nested_and_named_items() -> None:
+    spec = load_spec("canary-v3", ["tasks.gsm8k_canary.limit=5", "seed=7", "arms.0.name=eager#2"])
+    assert (spec.tasks[0].limit, spec.seed, spec.arms[0].name) == (5, 7, "eager#2")
+
+
+@pytest.mark.parametrize(
+    ("setting", "hint"),
+    [
+        ("engne.model=x", "Did you mean: engine?"),
+        ("engine.capture_size=[1]", "Did you mean: capture_sizes?"),
+        ("tasks.gsm8k_canry.limit=3", "Did you mean: gsm8k_canary?"),
+        ("engine.model", "key=value"),
+        ("seed.deep=1", "plain value"),
+        ("seed=-1", "greater than or equal"),
+        ("arms=[eager, eager]", "eager#2"),
+        ("name=../up", "pattern"),
+    ],
+)
+def test_a_mistaken_setting_names_the_remedy(setting: str, hint: str) -> None:
+    with pytest.raises((SpecError, UnknownName)) as caught:
+        load_spec("canary-v3", [setting])
+    assert hint in str(caught.value)
+
+
+def test_an_unknown_profile_or_arm_offers_the_nearest() -> None:
+    with pytest.raises(UnknownName, match="canary-v3"):
+        load_spec("canry-v3")
+    with pytest.raises(UnknownName, match="Did you mean: patched"):
+        ArmSpec.parse("pached")
+
+
+def test_a_spec_file_is_read_safely(tmp_path: Path) -> None:
+    bad = tmp_path / "spec.yaml"
+    bad.write_text("name: !!python/object/apply:os.system ['true']\n")
+    with pytest.raises(SpecError, match="not valid YAML"):
+        load_spec(str(bad))
+    with pytest.raises(SpecError, match="Cannot read spec"):
+        load_spec(str(tmp_path / "absent.yaml"))
+
+
+def test_an_arm_may_carry_a_server_and_a_repeat_number() -> None:
+    arm = ArmSpec.parse("stock#2=http://127.0.0.1:8000")
+    assert (arm.name, arm.capture, arm.url) == ("stock#2", "stock", "http://127.0.0.1:8000")
