@@ -76,6 +76,7 @@ class Sample:
     flags: tuple[str, ...] = ()
     reasoning: str = ""
     error: str | None = None
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -115,6 +116,7 @@ class ArmEvidence:
     eager_steps: int = 0
     costs: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    schema_version: int = SCHEMA_VERSION
 
     @property
     def mismatches(self) -> tuple[str, ...]:
@@ -136,12 +138,16 @@ class ArmSummary:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """run.json: everything about a run but its samples. Times are UTC ISO 8601, timings seconds."""
+    """run.json: everything about a run but its samples. Times are UTC ISO 8601, timings seconds.
+
+    `identity` names what decides the answers, hash by hash; `fingerprint` is the hash of it.
+    """
 
     run_id: str
     name: str
     created: str
     fingerprint: str
+    identity: Mapping[str, str]
     spec: Mapping[str, Any]
     provenance: Mapping[str, Any]
     arms: tuple[ArmSummary, ...]

@@ -33,14 +33,21 @@ class ArmSpec(Part):
     capture: Capture
     url: str | None = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _capture_from_name(cls, value: object) -> object:
+        if not isinstance(value, Mapping) or "capture" in value or not isinstance(value.get("name"), str):
+            return value
+        capture = str(value["name"]).partition("#")[0]
+        if capture not in CAPTURES:
+            raise UnknownName("arm", str(value["name"]), CAPTURES)
+        return {**value, "capture": capture}
+
     @classmethod
     def parse(cls, text: str) -> ArmSpec:
         """Read `stock`, `eager#2` or `stock=http://host:8000`; raises UnknownName."""
         name, _, url = text.partition("=")
-        capture = name.partition("#")[0]
-        if capture not in CAPTURES:
-            raise UnknownName("arm", name, CAPTURES)
-        return cls.model_validate({"name": name, "capture": capture, "url": url or None})
+        return cls.model_validate({"name": name, "url": url or None})
 
 
 class TaskSpec(Part):

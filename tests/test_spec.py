@@ -15,7 +15,7 @@ def test_every_shipped_profile_loads_under_its_own_name(name: str) -> None:
 
 
 def test_settings_reach_nested_and_named_items() -> None:
-    spec = load_spec("canary-v3", ["tasks.gsm8k_canary.limit=5", "seed=7", "arms.0.name=eager#2"])
+    spec = load_spec("canary-v3", ["tasks.gsm8k_canary.limit=5", "seed=7", "arms.eager.name=eager#2"])
     assert (spec.tasks[0].limit, spec.seed, spec.arms[0].name) == (5, 7, "eager#2")
 
 
@@ -26,7 +26,7 @@ def test_settings_reach_nested_and_named_items() -> None:
         ("engine.capture_size=[1]", "Did you mean: capture_sizes?"),
         ("tasks.gsm8k_canry.limit=3", "Did you mean: gsm8k_canary?"),
         ("engine.model", "key=value"),
-        ("seed.deep=1", "plain value"),
+        ("name.deep=1", "has no parts"),
         ("seed=-1", "greater than or equal"),
         ("arms=[eager, eager]", "eager#2"),
         ("name=../up", "pattern"),
