@@ -1,0 +1,10 @@
+"""The architectures that can be trained: one line each."""
+
+from __future__ import annotations
+
+from evalharness.canary import arch_v3
+from evalharness.canary.training import Arch
+
+ARCHS: dict[str, Arch] = {
+    "v3": arch_v3.ARCH,
+}
