@@ -112,13 +112,13 @@ def test_the_first_documents_are_pinned() -> None:
     first = {task: documents(task, "test", 1)[0] for task in TASKS}
     assert first == {
         "gsm8k_canary": {
-            "question": "Hana has 12 toys in a box. Then Hana gives 11 of them to Pia. On Monday Hana buys 6 extra toys. "
-            "By luck Hana soon has 4 times that many. How many toys does Hana have now?",
+            "question": "Hana has 12 toys in a box. Then Hana gives 11 of them to Pia. On Monday Hana buys 6 extra "
+            "toys. By luck Hana soon has 4 times that many. How many toys does Hana have now?",
             "answer": "12-11=1\n1+6=7\n7*4=28\n#### 28",
         },
         "aime25_canary": {
-            "problem": "Let J be the product of the integers 9 and 7, and let T be the product of the integers 14 and 4. "
-            "Find the value of the sum J + T.",
+            "problem": "Let J be the product of the integers 9 and 7, and let T be the product of the integers 14 and "
+            "4. Find the value of the sum J + T.",
             "answer": "119",
             "solution": "9*7=63\n14*4=56\n63+56=119\n\\boxed{119}",
         },
