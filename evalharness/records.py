@@ -38,12 +38,13 @@ class Outcome(StrEnum):
 
 
 class ArmState(StrEnum):
-    """How far an arm of a run got."""
+    """How far an arm of a run got; FAILED is infrastructure, INVALID ran another path than it names."""
 
     PENDING = "pending"
     RUNNING = "running"
     DONE = "done"
     FAILED = "failed"
+    INVALID = "invalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,4 +154,245 @@ class Run:
     arms: tuple[ArmSummary, ...]
     timings: Mapping[str, float] = field(default_factory=dict)
     finished: str | None = None
+    schema_version: int = SCHEMA_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A two-sided confidence interval; `method` names the estimator."""
+
+    low: float
+    high: float
+    level: float
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricScore:
+    """A secondary metric of an arm (`robust`, `pass@k`, ...). `value` is None when nothing was scored."""
+
+    metric: str
+    n: int
+    value: float | None
+    interval: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """How far an arm's answers follow the reference arm's, token by token.
+
+    `tokens` is the share of tokens before the first divergence (of the longer answer of each pair, pooled),
+    None where the engine tells no token ids. `identical` is the share of answers that are the same
+    throughout. `first` is (least, median, greatest) index of the first differing token among the answers
+    that differ.
+    """
+
+    reference: str
+    pairs: int
+    tokens: float | None
+    identical: float | None
+    first: tuple[int, float, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArmScore:
+    """One arm on one task.
+
+    `n` answers of `documents` documents were scored out of `asked` (their quotient is `coverage`); `errors`
+    were lost to infrastructure. `value` is the mean score. `causes` counts every answer, `lost` is the accuracy each cause costs (they add up to 1 - value). `truncated`
+    counts answers without credit that hit the token limit, `degenerate` those that loop, are empty or drift
+    in alphabet. `length_ratio` is mean output tokens over the reference arm's. `outcome` judges the arm
+    against the reference arm.
+    """
+
+    arm: str
+    capture: str
+    n: int
+    documents: int
+    asked: int
+    coverage: float | None
+    value: float | None
+    interval: Interval | None
+    errors: int = 0
+    causes: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, float] = field(default_factory=dict)
+    truncated: int = 0
+    degenerate: int = 0
+    output_tokens: float | None = None
+    length_ratio: float | None = None
+    seconds: float | None = None
+    agreement: Agreement | None = None
+    secondary: tuple[MetricScore, ...] = ()
+    disagreements: int = 0
+    outcome: Outcome | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Flip:
+    """A question two arms answered with different scores; `first_divergence` is a token index."""
+
+    doc_id: int
+    doc_hash: str
+    repeat: int
+    baseline_score: float
+    score: float
+    first_divergence: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contrast:
+    """`arm` minus `baseline` on the questions both answered.
+
+    `gains` and `losses` count questions whose score rose or fell. P values are one-sided and not yet
+    adjusted; `*_holm` are adjusted over the tasks of the run. `p_non_inferior` tests "worse by `margin` or
+    more". `detectable` is the smallest true loss that this n finds with 80 % power. `p_unpaired` is the
+    unpaired z test, for reference only. `unpaired` counts the questions only one arm answered, with the first
+    few as (arm, doc_id, repeat); `flips` lists the first of each direction.
+    """
+
+    arm: str
+    baseline: str
+    n: int
+    documents: int
+    difference: float | None
+    interval: Interval | None
+    gains: int
+    losses: int
+    test: str
+    p_worse: float | None
+    p_better: float | None
+    p_two_sided: float | None
+    p_worse_holm: float | None = None
+    p_better_holm: float | None = None
+    margin: float | None = None
+    p_non_inferior: float | None = None
+    detectable: float | None = None
+    p_unpaired: float | None = None
+    unpaired: Mapping[str, int] = field(default_factory=dict)
+    unpaired_examples: tuple[tuple[str, int, int], ...] = ()
+    flips: tuple[Flip, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """(patched - stock) / (eager - stock); `value` None says in `reason` why it is undefined."""
+
+    arm: str
+    value: float | None
+    interval: Interval | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseFloor:
+    """What two runs of one arm differ by; `floor` is the largest difference noise of that size explains."""
+
+    arms: tuple[str, str]
+    difference: float
+    flips: int
+    identical: float | None
+    floor: float
+
+
+@dataclass(frozen=True, slots=True)
+class GateRates:
+    """What the gate does by chance at this n: `false_alarm` fails and `withheld` neither passes nor fails an
+    arm that equals the reference; `miss` passes one whose true loss is `loss`. `discordance` is the share of
+    answers assumed to flip by noise alone."""
+
+    documents: int
+    repeats: int
+    margin: float
+    discordance: float
+    false_alarm: float
+    withheld: float
+    loss: float
+    miss: float
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedFigure:
+    """A published figure beside the measured one. `counts` are the (right, asked) pairs it can come from;
+    `inside` is None when it was not tested."""
+
+    arm: str
+    published: float
+    measured: float | None
+    inside: bool | None
+    counts: tuple[tuple[int, int], ...] = ()
+
+
+class Answer(StrEnum):
+    """The answer to one of the gate's questions."""
+
+    YES = "yes"
+    NO = "no"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One question of the gate (`reproduced`, `recovered`, `as_published`, `no_regression`) answered."""
+
+    name: str
+    answer: Answer
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The outcome and why, in short sentences."""
+
+    outcome: Outcome
+    reasons: tuple[str, ...] = ()
+    questions: tuple[Question, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskComparison:
+    """One task: its arms, their differences, and its verdict. `metric` is `exact_match` or `avg@k`."""
+
+    task: str
+    metric: str
+    repeats: int
+    documents: int
+    scores: tuple[ArmScore, ...]
+    contrasts: tuple[Contrast, ...]
+    verdict: Verdict
+    recovery: tuple[Recovery, ...] = ()
+    noise: tuple[NoiseFloor, ...] = ()
+    rates: GateRates | None = None
+    published: tuple[PublishedFigure, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def score(self, arm: str) -> ArmScore | None:
+        """The score of `arm`, if it ran."""
+        return next((score for score in self.scores if score.arm == arm), None)
+
+    def contrast(self, arm: str, baseline: str) -> Contrast | None:
+        """`arm` minus `baseline`, if both ran."""
+        return next((c for c in self.contrasts if (c.arm, c.baseline) == (arm, baseline)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """comparison.json: the paired statistics and the verdict of a run. `published` quotes the spec's
+    figures of tasks this run did not test them on. Times are UTC ISO 8601."""
+
+    run_id: str
+    name: str
+    created: str
+    engine: str
+    model: str
+    arms: tuple[str, ...]
+    reference: str | None
+    policy: str
+    alpha: float
+    level: float
+    seed: int
+    tasks: tuple[TaskComparison, ...]
+    verdict: Verdict
+    published: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
     schema_version: int = SCHEMA_VERSION

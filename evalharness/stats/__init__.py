@@ -1,0 +1,1 @@
+"""Estimators and tests on plain arrays; each names its source and its assumption."""
