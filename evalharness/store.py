@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from evalharness.errors import RecordError, StoreError, UnknownName
-from evalharness.records import SCHEMA_VERSION, ArmEvidence, Run, Sample
+from evalharness.records import SCHEMA_VERSION, ArmEvidence, Cause, Run, Sample
 
 Record = TypeVar("Record")
 STAMP = "%Y%m%dT%H%M%SZ"
@@ -125,7 +125,8 @@ class RunFolder:
                 _append_lines(path, lines)
 
     def read_samples(self, task: str, arm: str) -> list[Sample]:
-        """Samples in the order written; a last line cut short by a crash is not counted.
+        """Samples in the order written; a last line cut short by a crash is not counted, and of several
+        answers to one question the last that is not lost to infrastructure counts.
 
         Raises:
             RecordError: a whole line that is not a sample of (task, arm), by number.
@@ -134,7 +135,8 @@ class RunFolder:
         if not path.exists():
             return []
         where = f"{self.path.name}/samples/{task}/{arm}.jsonl"
-        return [_sample(line, f"{where} line {n}", task, arm) for n, line in enumerate(_whole_lines(path), start=1)]
+        lines = enumerate(_whole_lines(path), start=1)
+        return _settled(_sample(line, f"{where} line {n}", task, arm) for n, line in lines)
 
     def write_text(self, name: str, text: str) -> None:
         """Replace the file `name` atomically."""
@@ -214,6 +216,14 @@ def _sample(line: bytes, where: str, task: str, arm: str) -> Sample:
     if (sample.task, sample.arm) != (task, arm):
         raise RecordError(f"{where} belongs to {sample.task}/{sample.arm}.", "Restore the file.")
     return sample
+
+
+def _settled(samples: Iterable[Sample]) -> list[Sample]:
+    kept: dict[tuple[str, int, int], Sample] = {}
+    for sample in samples:
+        if sample.key not in kept or sample.cause is not Cause.ERROR:
+            kept[sample.key] = sample
+    return list(kept.values())
 
 
 def _whole_lines(path: Path) -> list[bytes]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from evalharness.errors import RecordError, StoreError, UnknownName
-from evalharness.records import ArmEvidence, DescriptorEvidence, Sample
+from evalharness.records import ArmEvidence, Cause, DescriptorEvidence, Sample
 from evalharness.store import RunFolder, decode, encode, find_run, list_runs
 from tests.factories import make_run, make_sample
 
@@ -37,6 +37,12 @@ def test_samples_come_back_as_written(folder: RunFolder) -> None:
     assert folder.read_samples("gsm8k_canary", "eager") == written
     assert len(folder.read_samples("gsm8k_canary", "eager#2")) == 1
     assert folder.read_samples("gsm8k_canary", "stock") == []
+
+
+def test_an_answer_replaces_a_lost_request_and_never_the_other_way(folder: RunFolder) -> None:
+    lost = make_sample(cause=Cause.ERROR, finish_reason="error", error="timeout")
+    folder.append([lost, make_sample(), lost])
+    assert [s.cause for s in folder.read_samples("gsm8k_canary", "eager")] == [Cause.CORRECT]
 
 
 @pytest.mark.parametrize("length", [1, 40, 200_000])

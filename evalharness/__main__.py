@@ -1,0 +1,6 @@
+"""`python -m evalharness`."""
+
+from evalharness.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""The command line: one function a command, no logic. Heavy imports wait until a command needs them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from evalharness.errors import EvalHarnessError
+
+app = typer.Typer(
+    name="evalharness",
+    help="End-to-end accuracy evaluation of CUDA-graph capture paths in LLM inference.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+Results = Annotated[Path, typer.Option("--out", help="Results folder.")]
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
+) -> None:
+    """Options of every command."""
+    _STATE["debug"] = debug
+
+
+_STATE = {"debug": False}
+
+
+@app.command()
+def run(
+    reference: Annotated[str | None, typer.Argument(metavar="[PROFILE|SPEC.yaml]")] = None,
+    arms: Annotated[str, typer.Option(help="Arms, comma-separated: eager,stock,patched,eager#2.")] = "",
+    arm: Annotated[list[str] | None, typer.Option("--arm", help="One arm, or NAME=URL of its server.")] = None,
+    tasks: Annotated[str, typer.Option(help="Tasks, comma-separated.")] = "",
+    limit: Annotated[int | None, typer.Option(help="Documents per task.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with gsm8k/ and aime25/ (offline data).")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="Any spec value, KEY=VALUE.")] = None,
+    out: Results = Path("results"),
+    resume: Annotated[str | None, typer.Option(help="Finish this run: id, prefix, path or 'latest'.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the spec as resolved and stop.")] = False,
+) -> None:
+    """Run the model under every arm, score the tasks, write and print the comparison."""
+    from evalharness import commands
+    from evalharness.runner.choose import Choice
+
+    choice = Choice(reference, arms, tuple(arm or ()), tasks, limit, data, tuple(setting or ()))
+    raise typer.Exit(commands.run(choice, out, resume, dry_run))
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="RUN")],
+    second: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None,
+    out: Results = Path("results"),
+) -> None:
+    """Compare the arms of a stored run, or two runs arm by arm."""
+    from evalharness import commands
+
+    raise typer.Exit(commands.compare(first, second, out))
+
+
+@app.command("list")
+def list_(
+    what: Annotated[str, typer.Argument(metavar="profiles|tasks|arms|engines|runs")],
+    out: Results = Path("results"),
+) -> None:
+    """List what can be named in a spec or on the command line."""
+    from evalharness import commands
+
+    commands.list_names(what, out)
+
+
+@app.command()
+def doctor(out: Results = Path("results")) -> None:
+    """Say what this machine can run, and the command that mends each lack."""
+    from evalharness import commands
+
+    raise typer.Exit(commands.doctor(out))
+
+
+def main() -> NoReturn:
+    """Entry point; turns every expected failure into one line and an exit code."""
+    try:
+        app()
+    except EvalHarnessError as error:
+        if _STATE["debug"]:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        sys.exit(0)
+    sys.exit(0)

@@ -1,0 +1,115 @@
+"""What each command does, between the command line and the stages; returns exit codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from evalharness.assess import assess
+from evalharness.engines.base import ENGINES
+from evalharness.errors import UnknownName
+from evalharness.reports import write_tables
+from evalharness.reports.terminal import render
+from evalharness.runner.choose import Choice, default_profile, resolve
+from evalharness.runner.doctor import examine
+from evalharness.runner.progress import RichListener
+from evalharness.spec import CAPTURES, profiles
+from evalharness.store import RunFolder, find_run, list_runs
+
+INTERRUPTED = 130
+console = Console(highlight=False)
+
+
+def run(choice: Choice, out: Path, resume: str | None, dry_run: bool) -> int:
+    """Run or resume, compare, print; the exit code is the verdict's."""
+    from evalharness.runner import local
+
+    listener = RichListener(console)
+    if resume is not None:
+        target = find_run(out, resume)
+        return _watched(lambda: local.resume(target, listener), listener)
+    reference = choice.reference
+    if reference is None:
+        reference, why = default_profile()
+        console.print(f"profile {reference}: {escape(why)}")
+    spec = resolve(choice, reference)
+    if dry_run:
+        console.print(yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), markup=False)
+        return 0
+    return _watched(lambda: local.start(spec, out, listener), listener)
+
+
+def list_names(what: str, out: Path) -> None:
+    """Print the names of one kind with a word on each."""
+    if what not in LISTS:
+        raise UnknownName("list", what, LISTS)
+    table = Table("name", "what it is", box=None, show_header=False, pad_edge=False)
+    for name, description in LISTS[what](out).items():
+        table.add_row(escape(name), escape(description))
+    console.print(table)
+
+
+def doctor(out: Path) -> int:
+    """Print every check; 0 when the built-in engine can run."""
+    checks = examine(out)
+    table = Table("", "check", "found", "remedy", box=None, pad_edge=False)
+    for check in checks:
+        table.add_row("ok" if check.ok else "--", check.name, escape(check.found), escape(check.remedy))
+    console.print(table)
+    reference, why = default_profile()
+    console.print(f"`evalharness run` takes profile {reference}: {escape(why)}")
+    return 0 if all(check.ok for check in checks if check.needed) else 5
+
+
+def _tasks(_: Path) -> Mapping[str, str]:
+    from evalharness.scoring.tasks import task_names
+
+    return task_names()
+
+
+ARMS = {
+    "eager": "the same engine without graph dispatch; the reference of every comparison",
+    "stock": "warm-up and capture share one attention state: the fault of vLLM before #42444",
+    "patched": "the captured call gets a fresh attention state: the repair",
+    "native": "whatever the installed engine does by itself",
+}
+LISTS: dict[str, Callable[[Path], Mapping[str, str]]] = {
+    "profiles": lambda _: profiles(),
+    "tasks": _tasks,
+    "arms": lambda _: {name: ARMS[name] for name in CAPTURES},
+    "engines": lambda _: {name: about for name, (_, about) in ENGINES.items()},
+    "runs": lambda out: {path.name: str(path.parent) for path in list_runs(out)},
+}
+
+
+def _watched(work: Callable[[], RunFolder], listener: RichListener) -> int:
+    try:
+        folder = work()
+    except KeyboardInterrupt:
+        listener.close()
+        name = listener.run_id or "latest"
+        console.print(f"interrupted: finished answers are saved; go on with: evalharness run --resume {name}")
+        return INTERRUPTED
+    finally:
+        listener.close()
+    return _report(folder)
+
+
+def _report(folder: RunFolder) -> int:
+    """Compare a stored run, write its tables into its folder, print them."""
+    comparison = assess(folder)
+    for name, text in write_tables(comparison).items():
+        folder.write_text(name, text)
+    console.print(render(comparison))
+    console.print(f"written to {folder.path}", markup=False)
+    return comparison.verdict.outcome.exit_code
+
+
+def compare(first: str, second: str | None, out: Path) -> int:
+    """Compare the arms of one stored run again."""
+    return _report(find_run(out, first))

@@ -1,0 +1,73 @@
+"""Turns what a user typed into a spec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from evalharness.errors import SpecError, UnknownName
+from evalharness.runner.doctor import can_serve_vllm
+from evalharness.spec import ArmSpec, RunSpec, load_spec, parse_spec
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """The arguments of `run`; empty means "as the profile says"."""
+
+    reference: str | None = None
+    arms: str = ""
+    arm: tuple[str, ...] = ()
+    tasks: str = ""
+    limit: int | None = None
+    data: Path | None = None
+    settings: tuple[str, ...] = ()
+
+
+def default_profile() -> tuple[str, str]:
+    """The profile this machine can serve, and why."""
+    able, reason = can_serve_vllm()
+    return ("canary-v3-gpu" if able else "canary-v3"), reason
+
+
+def resolve(choice: Choice, reference: str) -> RunSpec:
+    """Load `reference` and apply the choice's options.
+
+    Raises:
+        UnknownName: an arm or a task that the spec does not have.
+        SpecError: a limit below 1 or a data folder that is not there.
+    """
+    raw: dict[str, Any] = load_spec(reference, choice.settings).model_dump(mode="json")
+    arms = (*_names(choice.arms), *choice.arm)
+    if arms:
+        raw["arms"] = [ArmSpec.parse(text).model_dump(mode="json") for text in arms]
+    if choice.tasks:
+        raw["tasks"] = _chosen(raw["tasks"], _names(choice.tasks))
+    if choice.limit is not None:
+        raw["tasks"] = [{**task, "limit": choice.limit} for task in raw["tasks"]]
+    if choice.data is not None:
+        raw["data_dir"] = str(_folder(choice.data))
+    return parse_spec(raw)
+
+
+def _chosen(tasks: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
+    """Tasks by name: with the profile's settings where it has the task, with the task's own otherwise."""
+    from evalharness.scoring.tasks import task_names
+
+    by_name = {task["name"]: task for task in tasks}
+    known = {*by_name, *task_names()}
+    for name in names:
+        if name not in known:
+            raise UnknownName("task", name, known)
+    return [by_name.get(name, {"name": name}) for name in names]
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise SpecError(f"Data folder {path} is not there.", "Give a folder with gsm8k/ and aime25/, see README.")
+    return path

@@ -1,0 +1,207 @@
+"""Runs a plan on this machine: one engine, arm after arm, every answer saved as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from evalharness.engines.base import Completion, Engine, Request, create_engine
+from evalharness.errors import EngineError, EvidenceError
+from evalharness.provenance import collect
+from evalharness.records import ArmEvidence, ArmState, ArmSummary, Cause, Run, Sample
+from evalharness.runner.listener import Listener
+from evalharness.runner.plan import Plan, make_plan, refuse_mixing
+from evalharness.scoring.tasks import Item, PreparedTask
+from evalharness.spec import ArmSpec, RunSpec, parse_spec
+from evalharness.store import RunFolder
+
+FLUSH_SECONDS = 1.0
+# An arm whose requests fail this often in a row, each time with the same words, is stopped.
+IDENTICAL_FAILURES = 8
+Question = tuple[PreparedTask, Item]
+
+
+def start(spec: RunSpec, results: Path, listener: Listener | None = None) -> RunFolder:
+    """Run `spec` into a new folder under `results`.
+
+    An arm that fails is marked in run.json and the others go on.
+
+    Raises:
+        DataError: before anything starts, when evaluation data is missing or wrong.
+        StoreError: the folder cannot be written.
+    """
+    plan = make_plan(spec)
+    run = Run(
+        run_id="",
+        name=spec.name,
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        fingerprint=plan.fingerprint,
+        identity=plan.identity,
+        spec=spec.model_dump(mode="json"),
+        provenance=collect(),
+        arms=tuple(ArmSummary(arm.name, arm.capture, ArmState.PENDING) for arm in spec.arms),
+    )
+    folder, run = RunFolder.create(results, run)
+    return _serve(plan, folder, run, listener or Listener())
+
+
+def resume(folder: RunFolder, listener: Listener | None = None) -> RunFolder:
+    """Answer what `folder` still misses, lost requests included.
+
+    Raises:
+        RecordError: the run's data, model or settings are not what they were.
+    """
+    run = folder.read_run()
+    plan = make_plan(parse_spec(run.spec))
+    refuse_mixing(run.identity, plan.identity)
+    return _serve(plan, folder, run, listener or Listener())
+
+
+def _serve(plan: Plan, folder: RunFolder, run: Run, listener: Listener) -> RunFolder:
+    with folder.locked():
+        listener.run_started(run.run_id, len(run.arms), plan.samples_per_arm)
+        session = _Session(plan, folder, run, listener)
+        try:
+            for arm in plan.spec.arms:
+                session.serve(arm)
+        finally:
+            session.close()
+        session.finish()
+    return folder
+
+
+class _Session:
+    """One engine, opened when first needed and opened anew after it broke."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, run: Run, listener: Listener) -> None:
+        self.plan, self.folder, self.run, self.listener = plan, folder, run, listener
+        self.began = time.monotonic()
+        self.engine: Engine | None = None
+
+    def serve(self, arm: ArmSpec) -> None:
+        """Answer what `arm` still owes; a failed engine fails the arm, not the run."""
+        questions = self._missing(arm)
+        state = next(summary.state for summary in self.run.arms if summary.name == arm.name)
+        if not questions and state is ArmState.DONE:
+            return
+        began = time.monotonic()
+        self.listener.arm_started(arm.name, len(questions))
+        self._mark(arm, ArmState.RUNNING, 0.0)
+        try:
+            self._answer(arm, questions)
+        except EvidenceError as error:
+            self._mark(arm, ArmState.INVALID, time.monotonic() - began, str(error))
+        except EngineError as error:
+            self.close()
+            self._mark(arm, ArmState.FAILED, time.monotonic() - began, str(error))
+        else:
+            self._mark(arm, ArmState.DONE, time.monotonic() - began)
+        self.listener.arm_ended(next(s for s in self.run.arms if s.name == arm.name))
+
+    def close(self) -> None:
+        """Stop the engine, if one is open."""
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+
+    def finish(self) -> None:
+        """Write the end into run.json."""
+        timings = {**self.run.timings, "total": self.run.timings.get("total", 0.0) + time.monotonic() - self.began}
+        self.run = replace(self.run, timings=timings, finished=datetime.now(UTC).isoformat(timespec="seconds"))
+        self.folder.write_run(self.run)
+
+    def _missing(self, arm: ArmSpec) -> list[Question]:
+        return [
+            (task, item)
+            for task in self.plan.tasks
+            for done in [self._answered(task.name, arm.name)]
+            for item in task.items
+            if (item.doc_hash, item.doc_id, item.repeat) not in done
+        ]
+
+    def _answered(self, task: str, arm: str) -> set[tuple[str, int, int]]:
+        samples = self.folder.read_samples(task, arm)
+        return {sample.key for sample in samples if sample.cause is not Cause.ERROR}
+
+    def _answer(self, arm: ArmSpec, questions: list[Question]) -> None:
+        engine = self._opened()
+        engine.use(arm)
+        earlier = self.folder.read_evidence().get(arm.name)
+        self.folder.write_evidence(_added(engine.evidence(), earlier))
+        pending: list[Sample] = []
+        due = time.monotonic() + FLUSH_SECONDS
+        try:
+            for sample in self._samples(engine, arm, questions):
+                pending.append(sample)
+                if time.monotonic() >= due:
+                    self.folder.append(pending[:-1])
+                    pending, due = pending[-1:], time.monotonic() + FLUSH_SECONDS
+            # The last answer is saved after the evidence: an arm with all its samples has all its proof.
+            self.folder.write_evidence(_added(engine.evidence(), earlier))
+        finally:
+            self.folder.append(pending)
+
+    def _samples(self, engine: Engine, arm: ArmSpec, questions: list[Question]) -> Iterator[Sample]:
+        by_id = {str(number): question for number, question in enumerate(questions)}
+        breaker = _Breaker(arm.name)
+        for completion in engine.generate([_request(name, item) for name, (_, item) in by_id.items()]):
+            task, item = by_id[completion.request_id]
+            sample = task.score(item, completion, arm.name)
+            self.listener.sample(sample)
+            yield sample
+            breaker.check(completion)
+
+    def _opened(self) -> Engine:
+        if self.engine is None:
+            engine = create_engine(self.plan.spec.engine.kind)
+            self.engine = engine
+            engine.open(self.plan.spec)
+        return self.engine
+
+    def _mark(self, arm: ArmSpec, state: ArmState, seconds: float, message: str = "") -> None:
+        arms = tuple(
+            replace(s, state=state, seconds=s.seconds + seconds, message=message) if s.name == arm.name else s
+            for s in self.run.arms
+        )
+        self.run = replace(self.run, arms=arms)
+        self.folder.write_run(self.run)
+
+
+class _Breaker:
+    """Stops an arm that fails the same way again and again."""
+
+    def __init__(self, arm: str) -> None:
+        self.arm = arm
+        self.words: str | None = None
+        self.times = 0
+
+    def check(self, completion: Completion) -> None:
+        """Raise EngineError at the IDENTICAL_FAILURES-th failure in a row with the same words."""
+        if completion.error is None:
+            self.words, self.times = None, 0
+            return
+        self.times = self.times + 1 if completion.error == self.words else 1
+        self.words = completion.error
+        if self.times >= IDENTICAL_FAILURES:
+            raise EngineError(
+                f"Arm {self.arm} was stopped after {self.times} identical failures: {completion.error}",
+                "Mend the cause and resume the run.",
+            )
+
+
+def _request(name: str, item: Item) -> Request:
+    return Request(name, item.prompt, item.max_tokens, item.temperature, item.top_p, item.seed, item.stop)
+
+
+def _added(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:
+    """Evidence of a resumed arm counts the steps of the sittings before."""
+    if earlier is None:
+        return evidence
+    return replace(
+        evidence,
+        full_replays=earlier.full_replays + evidence.full_replays,
+        eager_steps=earlier.eager_steps + evidence.eager_steps,
+    )

@@ -1,0 +1,82 @@
+"""What a spec comes to: its questions, and the identity that decides their answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from evalharness.canary.models import local_model
+from evalharness.errors import RecordError
+from evalharness.provenance import fingerprint, sha256_file, sha256_text
+from evalharness.scoring.tasks import PreparedTask, prepare
+from evalharness.spec import RunSpec
+
+# Engine settings that change how long a run takes, not what it answers.
+UNDECISIVE = {"start_timeout_s", "timeout_s", "max_retries", "api_key_env"}
+HASHED_BYTES = 4 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A spec with its tasks prepared; every arm is asked the same items."""
+
+    spec: RunSpec
+    tasks: tuple[PreparedTask, ...]
+    identity: Mapping[str, str]
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the identity."""
+        return fingerprint(self.identity)
+
+    @property
+    def samples_per_arm(self) -> int:
+        """Answers an arm owes."""
+        return sum(len(task.items) for task in self.tasks)
+
+
+def make_plan(spec: RunSpec) -> Plan:
+    """Prepare the tasks of `spec`.
+
+    Raises:
+        DataError: evaluation data is missing or is not what its hash names.
+    """
+    tasks = tuple(prepare(spec))
+    return Plan(spec, tasks, _identity(spec, tasks))
+
+
+def refuse_mixing(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raise RecordError naming what changed since a run began, if anything did."""
+    changed = sorted(key for key in recorded.keys() | now.keys() if recorded.get(key) != now.get(key))
+    if changed:
+        raise RecordError(
+            f"The run cannot be resumed: {', '.join(changed)} changed since it began.",
+            "Restore what changed, or start a new run.",
+        )
+
+
+def _identity(spec: RunSpec, tasks: Sequence[PreparedTask]) -> dict[str, str]:
+    engine = spec.engine.model_dump(mode="json", exclude=UNDECISIVE)
+    parts = {"engine": json.dumps(engine, sort_keys=True), "seed": str(spec.seed)}
+    folder = local_model(spec.engine.model)
+    if folder is not None:
+        parts["model"] = _checkpoint_hash(folder)
+    for task in tasks:
+        parts[f"task {task.name}: data"] = task.data_sha256
+        parts[f"task {task.name}: questions"] = sha256_text(*(_question(item) for item in task.items))
+    return parts
+
+
+def _question(item: object) -> str:
+    names = ("doc_hash", "repeat", "seed", "prompt_hash", "max_tokens", "temperature", "top_p", "stop")
+    return json.dumps([getattr(item, name) for name in names])
+
+
+def _checkpoint_hash(folder: Path) -> str:
+    """Hash of the config, the tokenizer and the weights; of weights over 4 GiB, of their names and sizes."""
+    files = sorted(p for p in folder.iterdir() if p.suffix in {".json", ".safetensors"})
+    small = sum(p.stat().st_size for p in files) <= HASHED_BYTES
+    marks = (sha256_file(p) if small or p.suffix == ".json" else str(p.stat().st_size) for p in files)
+    return sha256_text(*(text for p, mark in zip(files, marks, strict=True) for text in (p.name, mark)))

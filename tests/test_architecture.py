@@ -1,0 +1,80 @@
+"""Imports run one way, nothing outside capture/ knows which path is the faulty one, start-up stays light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import evalharness
+
+PACKAGE = Path(evalharness.__file__).parent
+# DESIGN: a module imports only from those above it.
+ORDER = [
+    "errors",
+    "records",
+    "spec",
+    "provenance",
+    "store",
+    "table",
+    "stats",
+    "policy",
+    "gate",
+    "compare",
+    "assess",
+    "capture",
+    "canary",
+    "engines",
+    "scoring",
+    "runner",
+    "reports",
+    "schedule",
+    "commands",
+    "cli",
+    "__main__",
+]
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+
+def part(module: str) -> str:
+    """`evalharness.engines.base` -> `engines`."""
+    pieces = module.split(".")
+    return pieces[1] if len(pieces) > 1 else ""
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """Parts of the package that `tree` imports, anywhere in it."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return {part(name) for name in names if name.startswith("evalharness.")} & set(ORDER)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_a_module_imports_only_from_those_above_it(path: Path) -> None:
+    own = path.relative_to(PACKAGE).with_suffix("").parts[0]
+    if own in {"__init__", "profiles", "policies"}:
+        return
+    assert own in ORDER, f"{own} has no place in the order of imports"
+    below = {name for name in imported(ast.parse(path.read_text())) if ORDER.index(name) > ORDER.index(own)}
+    assert not below
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_modules_stay_readable(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= 400
+    functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
+    long = [f.name for f in functions if (f.end_lineno or 0) - f.lineno > 60]
+    assert not long
+
+
+def test_help_loads_none_of_the_heavy_libraries() -> None:
+    code = "import sys, evalharness.cli; print(sorted({m.split('.')[0] for m in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    for heavy in ("numpy", "pandas", "scipy", "pydantic", "lm_eval", "torch", "rich"):
+        assert f"'{heavy}'" not in loaded
