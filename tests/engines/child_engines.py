@@ -1,0 +1,101 @@
+"""Engines that misbehave in one way each, for the supervisor to deal with."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+from evalharness.engines.base import Completion, Request
+from evalharness.errors import EvidenceError, SpecError
+from evalharness.records import ArmEvidence
+from evalharness.spec import ArmSpec, RunSpec
+
+
+class Echo:
+    """Answers every request with its prompt."""
+
+    def __init__(self) -> None:
+        self.arm = ""
+        self.answered = 0
+
+    def open(self, spec: RunSpec) -> None:
+        print(f"loading for {spec.name}", flush=True)
+
+    def use(self, arm: ArmSpec) -> ArmEvidence:
+        print(f"arm {arm.name} is up", flush=True)
+        self.arm = arm.name
+        return self.evidence()
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        for request in requests:
+            self.answered += 1
+            yield Completion(request.id, request.prompt, (1, 2), "stop", 3, 2, 0.5)
+
+    def evidence(self) -> ArmEvidence:
+        mode = {"capture_path": self.arm}
+        return ArmEvidence(self.arm, "echo", "1", mode, mode, full_replays=self.answered)
+
+    def close(self) -> None:
+        print("closed in order", flush=True)
+
+
+class DiesLoading(Echo):
+    def open(self, _: RunSpec) -> None:
+        print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", flush=True)
+        time.sleep(600)
+
+
+class EndsLoading(Echo):
+    def open(self, _: RunSpec) -> None:
+        print("Traceback (most recent call last):\nValueError: head size 7 is odd", flush=True)
+        os._exit(3)
+
+
+class RefusesSpec(Echo):
+    def open(self, _: RunSpec) -> None:
+        raise SpecError("max_model_len is too long.", "Set it to 4096.")
+
+
+class FallsBack(Echo):
+    def use(self, _: ArmSpec) -> ArmEvidence:
+        raise EvidenceError("The V1 runner is in use.", "Set VLLM_USE_V2_MODEL_RUNNER=1.")
+
+
+class DiesAnswering(Echo):
+    """Answers twice, then a worker of its kills it."""
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        for completion in super().generate(requests):
+            if self.answered > 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield completion
+
+
+class Hangs(Echo):
+    def use(self, _: ArmSpec) -> ArmEvidence:
+        time.sleep(600)
+        raise AssertionError
+
+
+class Patient(Echo):
+    """Answers for ever slowly, with a helper process of its own, and ignores SIGTERM."""
+
+    def open(self, _: RunSpec) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        print(f"helper {helper.pid}", flush=True)
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        for completion in super().generate(requests):
+            time.sleep(0.05)
+            yield completion
+
+
+class Buggy(Echo):
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        yield from super().generate(list(requests)[:1])
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
