@@ -37,6 +37,26 @@ class TaskPolicy(Part):
             raise ValueError("widest_margin is smaller than margin")
         return self
 
+    def margin_for(self, documents: int, repeats: int) -> tuple[float | None, str]:
+        """The margin at this n, and in words what became of the calibrated one (empty: it holds as it is).
+
+        None: refused. Noise grows as one over the square root of documents, or of answers where fewer repeats
+        ran; of the two the larger is taken.
+        """
+        shortfall = max(self.documents / documents, self.documents * self.repeats / (documents * repeats), 1.0)
+        if shortfall == 1.0:
+            return self.margin, ""
+        wanted = self.margin * shortfall**0.5
+        ran = f"calibrated for {_size(self.documents, self.repeats)}, {_size(documents, repeats)} ran"
+        if self.other_n == "refuse" or wanted > self.widest_margin:
+            limit = "the policy refuses another n" if self.other_n == "refuse" else f"at most {self.widest_margin:.3f}"
+            return None, f"margin {self.margin:.3f} is {ran}; {wanted:.3f} would be needed: refused ({limit})"
+        return wanted, f"margin widened from {self.margin:.3f} to {wanted:.3f}: {ran}"
+
+
+def _size(documents: int, repeats: int) -> str:
+    return f"{documents}x{repeats}" if repeats > 1 else str(documents)
+
 
 class Policy(Part):
     """The whole gate. Shares are 0..1.

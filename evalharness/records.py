@@ -199,10 +199,10 @@ class ArmScore:
     """One arm on one task.
 
     `n` answers of `documents` documents were scored out of `asked` (their quotient is `coverage`); `errors`
-    were lost to infrastructure. `value` is the mean score. `causes` counts every answer, `lost` is the accuracy each cause costs (they add up to 1 - value). `truncated`
-    counts answers without credit that hit the token limit, `degenerate` those that loop, are empty or drift
-    in alphabet. `length_ratio` is mean output tokens over the reference arm's. `outcome` judges the arm
-    against the reference arm.
+    were lost to infrastructure. `causes` counts every answer, `lost` is the accuracy each cause costs (they
+    add up to 1 - value). `truncated` counts answers without credit that hit the token limit, `degenerate`
+    those that loop, are empty or drift in alphabet. `length_ratio` is mean output tokens over the reference
+    arm's. `outcome` judges the arm against the reference arm; the last two intervals are one-sided at alpha.
     """
 
     arm: str
@@ -220,6 +220,8 @@ class ArmScore:
     degenerate: int = 0
     output_tokens: float | None = None
     length_ratio: float | None = None
+    length_interval: Interval | None = None
+    degenerate_excess: Interval | None = None
     seconds: float | None = None
     agreement: Agreement | None = None
     secondary: tuple[MetricScore, ...] = ()

@@ -1,0 +1,54 @@
+"""Whether an arm proved that it ran the path it names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from evalharness.records import ArmEvidence, ArmSummary
+
+STATE_SHARED: Final = {"stock": True, "patched": False}  # what each capture path means: one attention state or two
+NO_GRAPHS: Final = "eager"
+
+
+def evidence_faults(arm: ArmSummary, evidence: ArmEvidence | None, required: Sequence[str]) -> Iterator[str]:
+    """What the evidence of `arm` lacks of the proofs `required`, in sentences."""
+    if not required:
+        return
+    if evidence is None:
+        yield f"Arm {arm.name} left no evidence of the path it ran."
+        return
+    for proof in required:
+        yield from PROOFS[proof](arm, evidence)
+
+
+def _settings(arm: ArmSummary, evidence: ArmEvidence) -> Iterator[str]:
+    for key in evidence.mismatches:
+        observed = evidence.observed.get(key, "nothing")
+        yield f"Arm {arm.name}: {key} {evidence.requested[key]} was requested, {observed} observed."
+
+
+def _replays(arm: ArmSummary, evidence: ArmEvidence) -> Iterator[str]:
+    if arm.capture == NO_GRAPHS and evidence.full_replays:
+        yield f"Arm {arm.name} should run without graphs, but replayed {evidence.full_replays}."
+    if arm.capture != NO_GRAPHS and not evidence.full_replays:
+        yield f"Arm {arm.name} replayed no full graph: it did not run the path it names."
+
+
+def _capture_state(arm: ArmSummary, evidence: ArmEvidence) -> Iterator[str]:
+    expected = STATE_SHARED.get(arm.capture)
+    if expected is None:
+        return
+    if not evidence.descriptors:
+        yield f"Arm {arm.name} shows no captured graph."
+    wrong = [d.descriptor for d in evidence.descriptors if d.shared is not expected]
+    if wrong:
+        kind = "shared" if expected else "fresh"
+        yield f"Arm {arm.name}: {len(wrong)} of {len(evidence.descriptors)} graphs lack a {kind} state ({wrong[0]})."
+
+
+PROOFS: Final[dict[str, Callable[[ArmSummary, ArmEvidence], Iterator[str]]]] = {
+    "settings": _settings,
+    "replays": _replays,
+    "capture_state": _capture_state,
+}
