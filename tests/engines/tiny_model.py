@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evalharness.canary.tokenizer import EOS, VOCAB_SIZE, write_tokenizer
+from evalharness.engines.base import Completion, Engine, Request, create_engine
+from evalharness.spec import ArmSpec, RunSpec, parse_spec
 
 Arrays = dict[str, NDArray[np.float32]]
 
@@ -52,8 +55,9 @@ def random_tensors(config: Mapping[str, Any], seed: int = 0) -> Arrays:
     tensors = {
         "model.embed_tokens.weight": matrix(c["vocab_size"], c["hidden_size"], 8.0),
         "model.norm.weight": norm(c["hidden_size"]),
-        "lm_head.weight": matrix(c["vocab_size"], c["hidden_size"], 3.0),
     }
+    if not c.get("tie_word_embeddings"):
+        tensors["lm_head.weight"] = matrix(c["vocab_size"], c["hidden_size"], 3.0)
     for index in range(c["num_hidden_layers"]):
         prefix = f"model.layers.{index}."
         attention, mlp = prefix + "self_attn.", prefix + "mlp."
@@ -104,3 +108,42 @@ def write_model(folder: Path, dtype: str = "F32", tensors: Arrays | None = None,
     write_safetensors(folder / "model.safetensors", tensors or random_tensors(config), dtype)
     write_tokenizer(folder)
     return folder
+
+
+TEXT = (
+    "Ada has 12 apples and finds 7 more, then gives 5 of them to Ben, who eats two and keeps the others. How many? " * 8
+)
+
+
+def prompt_of(tokens: int, shift: int = 0) -> str:
+    """A prompt of that many tokens (the tokenizer puts `<s>` in front); `shift` makes different ones."""
+    return TEXT[shift : shift + tokens - 1]
+
+
+def requests(lengths: Iterable[int], max_tokens: int, **options: Any) -> list[Request]:
+    """One request per prompt length, each with another text."""
+    return [Request(f"r{i}", prompt_of(n, 3 * i), max_tokens, **options) for i, n in enumerate(lengths)]
+
+
+def run_spec(model: Path | str, **engine: Any) -> RunSpec:
+    """A spec for the emulated engine on `model`."""
+    options = {"kind": "emulated", "model": str(model), "max_model_len": 512} | engine
+    return parse_spec({"name": "tiny", "engine": options, "arms": ["eager"], "tasks": ["gsm8k_canary"]})
+
+
+@contextmanager
+def opened(model: Path | str, **engine: Any) -> Iterator[Engine]:
+    """An open emulated engine."""
+    made = create_engine("emulated")
+    made.open(run_spec(model, **engine))
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def answers(engine: Engine, asked: Iterable[Request], arm: str | None = None) -> dict[str, Completion]:
+    """Every completion by request id, under `arm` or the arm in use."""
+    if arm is not None:
+        engine.use(ArmSpec.parse(arm))
+    return {completion.request_id: completion for completion in engine.generate(asked)}

@@ -96,23 +96,33 @@ def attend_blocks(
     out: Floats,
     lse: Floats,
 ) -> None:
-    """Partial attention over the blocks that the plan names, and no others."""
-    work = np.concatenate([np.arange(begin, end) for begin, end in tiles.tolist()])
-    request = np.searchsorted(num_splits, work, side="right") - 1
-    block = work - num_splits[request]
-    visits = list(zip(work.tolist(), request.tolist(), block_table[request, block].tolist(), strict=True))
+    """Partial attention over the blocks that the plan names, and no others, one partition after another."""
+    request = np.repeat(np.arange(len(seq_lens)), np.diff(num_splits))
+    block = np.arange(len(request)) - num_splits[request]
+    pages = block_table[request, block]
+    visible = seq_lens[request] - block * BLOCK
+    for begin, end in tiles.tolist():
+        part = slice(begin, end)
+        _attend(q, cache, request[part], pages[part], visible[part], scale, out[part], lse[part])
 
-    scores = np.empty((len(work), q.shape[1], BLOCK), np.float32)
-    for score, (_, row, page) in zip(scores, visits, strict=True):
+
+def _attend(
+    q: Floats, cache: Floats, request: Ints, pages: Ints, visible: Ints, scale: float, out: Floats, lse: Floats
+) -> None:
+    """Attention of q[request[i]] within cache[pages[i]], of which the first visible[i] tokens count.
+
+    A partition is small enough for its blocks to stay in the processor's cache between the two passes over them.
+    """
+    scores = np.empty((len(pages), q.shape[1], BLOCK), np.float32)
+    for score, row, page in zip(scores, request.tolist(), pages.tolist(), strict=True):
         np.dot(q[row], cache[page].T, out=score)
-    beyond = block[:, None] * BLOCK + np.arange(BLOCK) >= seq_lens[request][:, None]
-    weights = _softmax(scores, beyond, scale, work, lse)
-    for weight, (place, _, page) in zip(weights, visits, strict=True):
-        np.dot(weight, cache[page, :, : out.shape[-1]], out=out[place])
+    weights = _softmax(scores, np.arange(BLOCK) >= visible[:, None], scale, lse)
+    for weight, page, result in zip(weights, pages.tolist(), out, strict=True):
+        np.dot(weight, cache[page, :, : out.shape[-1]], out=result)
 
 
-def _softmax(scores: Floats, masked: NDArray[np.bool_], scale: float, work: Ints, lse: Floats) -> Floats:
-    """Softmax within each block, in place; writes the log of each block's sum to lse[work]."""
+def _softmax(scores: Floats, masked: NDArray[np.bool_], scale: float, lse: Floats) -> Floats:
+    """Softmax within each block, in place; writes the log of each block's sum to lse."""
     scores *= np.float32(scale)
     np.copyto(scores, LOWEST, where=masked[:, None])
     top = scores.max(axis=-1, keepdims=True)
@@ -120,7 +130,7 @@ def _softmax(scores: Floats, masked: NDArray[np.bool_], scale: float, work: Ints
     np.copyto(scores, 0, where=masked[:, None])
     total = scores.sum(axis=-1, keepdims=True)
     scores /= np.maximum(total, TINY)
-    lse[work] = (top + np.log(np.maximum(total, TINY)))[..., 0]
+    lse[:] = (top + np.log(np.maximum(total, TINY)))[..., 0]
     return scores
 
 
