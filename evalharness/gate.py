@@ -54,7 +54,7 @@ def judge_task(task: TaskComparison, context: Context) -> Verdict:
     if not questions:
         return Verdict(Outcome.INCONCLUSIVE, ("Only one arm ran: there is nothing to compare it with.",))
     outcome = _worst(_meaning(question, context.policy) for question in questions)
-    return Verdict(outcome, tuple(reason for question in questions for reason in question.reasons), questions)
+    return Verdict(outcome, tuple(_sentence(question) for question in questions), questions)
 
 
 def judge_run(tasks: tuple[TaskComparison, ...]) -> Verdict:
@@ -115,12 +115,10 @@ def _reproduced(task: TaskComparison, stock: str, context: Context) -> Question:
     floor, p = _floor(task), _adjusted(found.p_worse_holm, found.p_worse)
     words = f"{_versus(task, stock, found)} (p {_p(p)})"
     if p >= context.policy.alpha:
-        return Question("reproduced", Answer.NO, (f"Not reproduced: {words}; the fix was not tested.",))
+        return Question("reproduced", Answer.NO, (f"{words}; the fix was not tested.",))
     if -found.difference <= floor:
-        return Question(
-            "reproduced", Answer.NO, (f"Not reproduced: {words} lies inside the A/A noise of {floor:.3f}.",)
-        )
-    return Question("reproduced", Answer.YES, (f"Reproduced: {words}.",))
+        return Question("reproduced", Answer.NO, (f"{words} lies inside the A/A noise of {floor:.3f}.",))
+    return Question("reproduced", Answer.YES, (f"{words}.",))
 
 
 def _recovered(task: TaskComparison, patched: str, stock: list[ArmSummary], context: Context) -> Question:
@@ -130,9 +128,9 @@ def _recovered(task: TaskComparison, patched: str, stock: list[ArmSummary], cont
         found = task.contrast(patched, arm.name)
         p = _adjusted(found.p_better_holm, found.p_better) if found else 1.0
         if p < context.policy.alpha:
-            reasons.insert(0, f"Better than {arm.name} (p {_p(p)}).")
+            reasons.insert(0, f"{patched} is better than {arm.name} (p {_p(p)}).")
         else:
-            reasons.insert(0, f"Not shown to be better than {arm.name} (p {_p(p)}).")
+            reasons.insert(0, f"{patched} is not shown to be better than {arm.name} (p {_p(p)}).")
             answer = Answer.UNDECIDED if answer is Answer.YES else answer
     return Question("recovered", answer, tuple(reasons))
 
@@ -248,6 +246,10 @@ BLOCKERS: Final[tuple[Callable[[TaskComparison, Context], Iterator[Finding]], ..
 
 
 # --- words -----------------------------------------------------------------------------------------------
+
+
+def _sentence(question: Question) -> str:
+    return f"{question.name.replace('_', ' ')}: {question.answer.value}. {' '.join(question.reasons)}"
 
 
 def _short(score: ArmScore, policy: Policy) -> bool:

@@ -20,6 +20,7 @@ ORDER = [
     "table",
     "stats",
     "policy",
+    "evidence",
     "gate",
     "compare",
     "assess",

@@ -1,12 +1,72 @@
-"""The table a run ends with, for a terminal."""
+"""The table a run ends with, for a terminal of 100 columns."""
 
 from __future__ import annotations
 
-from rich.console import RenderableType
+from typing import Final
 
-from evalharness.records import Comparison
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from evalharness.records import ArmScore, Comparison, Interval, Outcome, TaskComparison
+from evalharness.reports.words import MISSING, arms_of, figure, header, plain, published_lines, size
+
+STYLES: Final = {
+    Outcome.PASS: "bold green",
+    Outcome.FAIL: "bold red",
+    Outcome.INCONCLUSIVE: "bold yellow",
+    Outcome.INVALID: "bold magenta",
+    Outcome.ERROR: "bold red",
+}
 
 
 def render(comparison: Comparison) -> RenderableType:
     """Header line, one row per task, the published figures, and the verdict in words."""
-    raise NotImplementedError
+    published = [Text(line, style="dim") for line in published_lines(comparison)]
+    return Group(Text(header(comparison)), _table(comparison), *published, _verdict(comparison))
+
+
+def _table(comparison: Comparison) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+    for name in ("task", "metric"):
+        table.add_column(name, overflow="fold")
+    table.add_column("n", justify="right")
+    arms = arms_of(comparison)
+    for name in arms:
+        table.add_column(Text(plain(name)), overflow="fold")
+    table.add_column("recovery")
+    table.add_column("verdict", no_wrap=True)
+    for task in comparison.tasks:
+        cells = [_score(task.score(arm)) for arm in arms]
+        table.add_row(Text(plain(task.task)), task.metric, size(task), *cells, _recovery(task), _outcome(task))
+    return table
+
+
+def _score(score: ArmScore | None) -> Text:
+    return Text(MISSING) if score is None else _figure(score.value, score.interval)
+
+
+def _recovery(task: TaskComparison) -> Text:
+    first = next(iter(task.recovery), None)
+    return Text(MISSING) if first is None else _figure(first.value, first.interval)
+
+
+def _figure(value: float | None, interval: Interval | None) -> Text:
+    """The figure over its interval, so that the columns stay narrow."""
+    text = Text(figure(value))
+    if interval is not None:
+        text.append(f"\n{interval.low:.2f}-{interval.high:.2f}", style="dim")
+    return text
+
+
+def _outcome(task: TaskComparison) -> Text:
+    return Text(task.verdict.outcome.value, style=STYLES[task.verdict.outcome])
+
+
+def _verdict(comparison: Comparison) -> Text:
+    verdict = comparison.verdict
+    text = Text(verdict.outcome.value, style=STYLES[verdict.outcome])
+    for reason in verdict.reasons:
+        text.append(f"\n  {plain(reason)}", style="not bold default")
+    return text
