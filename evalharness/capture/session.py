@@ -31,6 +31,9 @@ class Setting:
             raise ValueError(f"capture path {text!r}: use one of {', '.join(CAPTURE_PATHS)} or stock:ATTRIBUTE")
         return cls(path, only)
 
+    def __str__(self) -> str:
+        return f"{self.path.name}:{self.only}" if self.only else self.path.name
+
     @property
     def shares_all(self) -> bool:
         """Whether warm-up and capture are given one state."""
@@ -165,9 +168,9 @@ def _opened(result: Any) -> tuple[Forward, Any]:
 def _shared(
     root: object, warm: dict[str, Slot], moved: tuple[str, ...], captured: tuple[object, dict[str, Slot], object]
 ) -> bool:
-    """Whether the captured call began with the warm-up's state, or with an object in it that had changed."""
+    """Whether the captured call began with the warm-up's state, or with a value that the warm-up had left."""
     other, before, _ = captured
-    return root is other or any(path in before and warm[path].owner is before[path].owner for path in moved)
+    return root is other or any(path in before and warm[path].mark == before[path].mark for path in moved)
 
 
 def _planned(slots: dict[str, Slot]) -> bool:

@@ -175,7 +175,8 @@ class ChildProcess:
             try:
                 reply = self._replies.get(timeout=POLL_S)
             except queue.Empty:
-                if self.log.fatal is not None:
+                # A forked worker may hold the pipe open after the child itself has gone.
+                if self.log.fatal is not None or self._child.poll() is not None:
                     doomed_since = doomed_since or time.monotonic()
                     if time.monotonic() - doomed_since > FATAL_GRACE_S:
                         raise self._gone() from None

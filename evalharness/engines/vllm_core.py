@@ -1,0 +1,176 @@
+"""The vllm engine itself: vLLM's offline engine in this process. Runs in the supervised child."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from itertools import islice
+from typing import Any
+
+from evalharness.engines.base import Completion, Request
+from evalharness.engines.vllm_evidence import WorkerState, arm_evidence, refuse_fallback
+from evalharness.engines.vllm_settings import engine_arguments, sampling_arguments, stop_outside_reasoning
+from evalharness.errors import EngineError
+from evalharness.records import ArmEvidence
+from evalharness.spec import ArmSpec, RunSpec, VllmEngine
+
+CONFINE = "EVALHARNESS_STOCK_ONLY"  # the one attribute that the stock arm shares; for experiments
+END_OF_REASONING = "</think>"
+
+
+class VllmCore:
+    """The Engine of kind `vllm`; see evalharness.engines.base.Engine for the protocol."""
+
+    def __init__(self) -> None:
+        self._llm: Any = None
+        self._options: VllmEngine | None = None
+        self._version = ""
+        self._arm: ArmSpec | None = None
+        self._costs: dict[str, float] = {}
+        self._calls = 0
+
+    def open(self, spec: RunSpec) -> None:
+        """Load the model; its graphs are captured along the native path meanwhile.
+
+        Raises:
+            EngineError: the spec is of another engine. What vLLM raises passes through.
+        """
+        if not isinstance(spec.engine, VllmEngine):
+            raise EngineError(f"The spec asks for the engine {spec.engine.kind}.", "Open that engine instead.")
+        vllm = import_module("vllm")
+        began = time.perf_counter()
+        self._options, self._version = spec.engine, str(vllm.__version__)
+        self._llm = vllm.LLM(**engine_arguments(spec.engine))
+        self._costs = {"load_seconds": time.perf_counter() - began}
+
+    def use(self, arm: ArmSpec) -> ArmEvidence:
+        """Capture along the arm's path, or leave graphs alone for eager; nothing cached crosses over.
+
+        Raises:
+            EvidenceError: a silent fallback; names the setting to change.
+            EngineError: blocks of the KV cache are still held.
+        """
+        if not self._opened().reset_prefix_cache():
+            raise EngineError("vLLM still holds blocks of the last arm's requests.", "Run again with --resume.")
+        if arm.capture == "eager":
+            workers = self._workers("evalharness_eager")
+        else:
+            workers = self._workers("evalharness_capture", _setting(arm))
+        self._arm = arm
+        self._costs |= {"generate_seconds": 0.0, "output_tokens": 0.0, "decode_tokens_per_s": 0.0}
+        evidence = self._evidence(workers)
+        refuse_fallback(evidence, workers)
+        return evidence
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        """Answer `requests`; vLLM's scheduler decides which run together. One that vLLM refuses, such as a
+        prompt over the context, gets an `error` completion."""
+        engine, began = self._opened().llm_engine, time.perf_counter()
+        self._calls += 1
+        waiting, running = iter(requests), dict[str, tuple[Request, float]]()
+        try:
+            while True:
+                yield from self._admit(waiting, running)
+                if not running:
+                    return
+                for output in engine.step():
+                    if output.finished and output.request_id in running:
+                        yield self._completion(output, *running.pop(output.request_id))
+        finally:
+            if running:
+                engine.abort_request(list(running))
+            self._costs["generate_seconds"] += time.perf_counter() - began
+            self._costs["decode_tokens_per_s"] = self._costs["output_tokens"] / self._costs["generate_seconds"]
+
+    def evidence(self) -> ArmEvidence:
+        """Evidence of the arm in use with the steps taken so far."""
+        return self._evidence(self._workers("evalharness_state"))
+
+    def close(self) -> None:
+        """Shut vLLM's engine down; may be called more than once."""
+        llm, self._llm = self._llm, None
+        if llm is not None:
+            llm.llm_engine.engine_core.shutdown()
+
+    def _admit(self, waiting: Iterator[Request], running: dict[str, tuple[Request, float]]) -> Iterator[Completion]:
+        """Keep vLLM's queue a little longer than its batch, so that a request's seconds are its own."""
+        options = self._served()
+        room = options.max_num_seqs + max(4, options.max_num_seqs // 4) - len(running)
+        for request in islice(waiting, max(room, 0)):
+            name = f"{self._calls}-{request.id}"
+            try:
+                self._submit(name, request)
+            except ValueError as error:
+                yield Completion(request.id, "", (), "error", 0, 0, 0.0, error=str(error)[:500])
+            else:
+                running[name] = (request, time.perf_counter())
+
+    def _submit(self, name: str, request: Request) -> None:
+        sampling = import_module("vllm.sampling_params")
+        params = sampling.SamplingParams(
+            **sampling_arguments(request, self._served()), output_kind=sampling.RequestOutputKind.FINAL_ONLY
+        )
+        self._opened().llm_engine.add_request(name, {"prompt_token_ids": self._tokens(request.prompt)}, params)
+
+    def _tokens(self, prompt: str) -> list[int]:
+        tokenizer, template = self._opened().get_tokenizer(), self._served().chat_template_kwargs
+        if template is None:
+            return list(tokenizer.encode(prompt))
+        messages = [{"role": "user", "content": prompt}]
+        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template)
+        return list(tokenizer.encode(text, add_special_tokens=False))
+
+    def _completion(self, output: Any, request: Request, began: float) -> Completion:
+        answer, reason = output.outputs[0], str(output.outputs[0].finish_reason)
+        self._costs["output_tokens"] += len(answer.token_ids)
+        reasoning, text = self._split(answer.text)
+        text, stopped = stop_outside_reasoning(text, request, self._served())
+        known = reason in {"stop", "length"}
+        return Completion(
+            request_id=request.id,
+            text=text,
+            token_ids=tuple(answer.token_ids),
+            finish_reason=("stop" if stopped else reason) if known else "error",
+            prompt_tokens=len(output.prompt_token_ids),
+            output_tokens=len(answer.token_ids),
+            seconds=time.perf_counter() - began,
+            reasoning=reasoning,
+            error=None if known else f"vLLM ended the request: {reason}",
+        )
+
+    def _split(self, text: str) -> tuple[str, str]:
+        """(reasoning, answer); a trace that was cut before it ended is all reasoning."""
+        before, ended, after = text.partition(END_OF_REASONING)
+        if ended:
+            return before, after.lstrip("\n")
+        return (text, "") if self._served().thinks else ("", text)
+
+    def _workers(self, method: str, *arguments: str) -> list[WorkerState]:
+        return [json.loads(text) for text in self._opened().collective_rpc(method, args=arguments)]
+
+    def _evidence(self, workers: list[WorkerState]) -> ArmEvidence:
+        if self._arm is None:
+            raise EngineError("No arm is in use.", "Call use(arm) first.")
+        return arm_evidence(self._arm, self._served(), self._version, workers, self._costs)
+
+    def _opened(self) -> Any:
+        if self._llm is None:
+            raise EngineError("vLLM is not open.", "Call open(spec) first.")
+        return self._llm
+
+    def _served(self) -> VllmEngine:
+        assert self._options is not None  # noqa: S101 - set together with _llm
+        return self._options
+
+
+def create() -> VllmCore:
+    """A new, unopened engine."""
+    return VllmCore()
+
+
+def _setting(arm: ArmSpec) -> str:
+    only = os.environ.get(CONFINE, "")
+    return f"{arm.capture}:{only}" if only and arm.capture == "stock" else arm.capture

@@ -1,0 +1,132 @@
+"""What must hold before vLLM is started: minutes of loading are no place to learn of a typing mistake."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable
+from importlib import import_module, metadata
+from pathlib import Path
+
+from evalharness.canary.models import local_model
+from evalharness.engines.gpu import visible_gpus
+from evalharness.errors import EngineError, SpecError
+from evalharness.spec import RunSpec, VllmEngine
+
+RELEASES = ((0, 20), (0, 33))
+PROMPT_ROOM = 2048  # tokens that a few-shot prompt of the tasks here may take
+GIB = 2**30
+
+
+def check(spec: RunSpec) -> None:
+    """Run every check on a spec of the vllm engine.
+
+    Raises:
+        SpecError: a setting that cannot hold.
+        EngineError: this machine lacks something.
+    """
+    for step in CHECKS:
+        step(spec, _options(spec))
+
+
+def _release(_: RunSpec, __: VllmEngine) -> None:
+    try:
+        version = metadata.version("vllm")
+    except metadata.PackageNotFoundError as error:
+        raise EngineError("vLLM is not installed.", "pip install 'evalharness[vllm]'") from error
+    found = re.match(r"(\d+)\.(\d+)", version)
+    release = tuple(int(part) for part in found.groups()) if found else (0, 0)
+    if not RELEASES[0] <= release <= RELEASES[1]:
+        raise EngineError(
+            f"vLLM {version} is not one whose capture loop is known (0.20 to 0.33).", "pip install 'vllm>=0.20,<0.34'"
+        )
+
+
+def _context(spec: RunSpec, options: VllmEngine) -> None:
+    for task in spec.tasks:
+        if task.max_tokens and task.max_tokens >= options.max_model_len:
+            raise SpecError(
+                f"Task {task.name} asks for {task.max_tokens} new tokens in a context of {options.max_model_len}.",
+                f"Set engine.max_model_len={task.max_tokens + PROMPT_ROOM}, or tasks.{task.name}.max_tokens"
+                f"={max(1, options.max_model_len - PROMPT_ROOM)}.",
+            )
+
+
+def _gpus(_: RunSpec, options: VllmEngine) -> None:
+    gpus, wanted = visible_gpus(), options.tensor_parallel_size
+    if len(gpus) < wanted:
+        raise EngineError(
+            f"{len(gpus)} GPUs are visible; engine.tensor_parallel_size is {wanted}.",
+            "Run on a host with enough Hopper or Blackwell GPUs, or choose the profile canary-v3, which needs none.",
+        )
+    for gpu in gpus[:wanted]:
+        if gpu.family is None:
+            raise EngineError(
+                f"GPU {gpu.index} is a {gpu.name} (compute capability {gpu.capability[0]}.{gpu.capability[1]}).",
+                "FlashMLA needs Hopper or Blackwell; choose other GPUs with CUDA_VISIBLE_DEVICES.",
+            )
+        needed = int(gpu.total * options.gpu_memory_utilization)
+        if gpu.free < needed:
+            raise EngineError(
+                f"GPU {gpu.index} has {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free;"
+                f" engine.gpu_memory_utilization={options.gpu_memory_utilization} takes {needed / GIB:.1f}.",
+                "Stop what uses the GPU (nvidia-smi lists it), or lower engine.gpu_memory_utilization.",
+            )
+
+
+def _weights(_: RunSpec, options: VllmEngine) -> None:
+    folder = local_model(options.model) or _cached(options)
+    if folder is None:
+        _downloadable(options)
+        return
+    size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    if not (folder / "config.json").exists() or not size:
+        raise EngineError(f"{folder.name} holds no config.json with *.safetensors.", "Correct engine.model.")
+    gpus = visible_gpus()[: options.tensor_parallel_size]
+    room = sum(int(gpu.total * options.gpu_memory_utilization) for gpu in gpus)
+    if size > room:
+        raise EngineError(
+            f"The weights take {size / GIB:.0f} GiB; {len(gpus)} GPUs give {room / GIB:.0f}.",
+            "Raise engine.tensor_parallel_size or engine.gpu_memory_utilization.",
+        )
+
+
+def _cached(options: VllmEngine) -> Path | None:
+    """The model's snapshot in the hub's cache."""
+    hub = import_module("huggingface_hub")
+    found = hub.try_to_load_from_cache(options.model, "config.json", revision=options.revision)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def _downloadable(options: VllmEngine) -> None:
+    if os.environ.get("HF_HUB_OFFLINE") == "1":
+        raise EngineError(
+            f"{options.model} is not in the hub's cache, and HF_HUB_OFFLINE=1 forbids to fetch it.",
+            f"Run `hf download {options.model}` first, or set engine.model to a local folder.",
+        )
+    hub = import_module("huggingface_hub")
+    try:
+        files = hub.HfApi().model_info(options.model, revision=options.revision, files_metadata=True).siblings
+    except Exception as error:  # the hub client's errors come from several libraries
+        raise EngineError(
+            f"{options.model} is neither a local folder nor to be had from the hub: {type(error).__name__}.",
+            "Check engine.model and engine.revision, and the connection.",
+        ) from error
+    size = sum(file.size or 0 for file in files)
+    cache = Path(hub.constants.HF_HUB_CACHE)
+    free = shutil.disk_usage(next(p for p in (cache, *cache.parents) if p.exists())).free
+    if free < size:
+        raise EngineError(
+            f"{options.model} takes {size / GIB:.0f} GiB; the hub's cache has {free / GIB:.0f} GiB free.",
+            "Free some disk space, or point HF_HOME at a larger disk.",
+        )
+
+
+def _options(spec: RunSpec) -> VllmEngine:
+    if not isinstance(spec.engine, VllmEngine):
+        raise EngineError(f"The spec asks for the engine {spec.engine.kind}.", "Open that engine instead.")
+    return spec.engine
+
+
+CHECKS: tuple[Callable[[RunSpec, VllmEngine], None], ...] = (_release, _context, _gpus, _weights)

@@ -1,0 +1,93 @@
+"""A spec in vLLM's words: arguments of `LLM`, sampling parameters, and the child's environment."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from evalharness.canary.models import local_model
+from evalharness.capture.vllm_plugin import VARIABLE
+from evalharness.engines.base import Request
+from evalharness.errors import SpecError
+from evalharness.spec import VllmEngine
+
+EXTENSION = "evalharness.capture.worker.CaptureExtension"
+# Variables that every child gets; the second table holds defaults that the user's own environment may override.
+FIXED = {
+    "VLLM_USE_V2_MODEL_RUNNER": "1",
+    "VLLM_NO_USAGE_STATS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    VARIABLE: "native",
+}
+DEFAULTS = {
+    # One process schedules and runs, so which requests share a batch does not depend on timing.
+    "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+    # Kernels that the model does not use need not be compiled before the first request.
+    "VLLM_DEEP_GEMM_WARMUP": "skip",
+}
+
+
+def environment() -> dict[str, str]:
+    """Variables for the child, beyond those of this process."""
+    return {**FIXED, **{name: value for name, value in DEFAULTS.items() if name not in os.environ}}
+
+
+def engine_arguments(options: VllmEngine) -> dict[str, Any]:
+    """Arguments of `vllm.LLM`.
+
+    Raises:
+        SpecError: engine_args repeats what the spec has a key for.
+    """
+    arguments: dict[str, Any] = {
+        "model": model_path(options),
+        "revision": options.revision,
+        "tokenizer_mode": options.tokenizer_mode,
+        "trust_remote_code": options.trust_remote_code,
+        "tensor_parallel_size": options.tensor_parallel_size,
+        "dtype": options.dtype,
+        "kv_cache_dtype": options.kv_cache_dtype,
+        "block_size": options.block_size,
+        "attention_config": {"backend": options.attention_backend} if options.attention_backend else None,
+        "compilation_config": {
+            "mode": options.compilation_mode,
+            "cudagraph_mode": options.cudagraph_mode,
+            "cudagraph_capture_sizes": list(options.capture_sizes),
+        },
+        "max_model_len": options.max_model_len,
+        "max_num_seqs": options.max_num_seqs,
+        "gpu_memory_utilization": options.gpu_memory_utilization,
+        "worker_extension_cls": EXTENSION,
+    }
+    repeated = sorted(set(arguments) & set(options.engine_args))
+    if repeated:
+        raise SpecError(f"engine.engine_args.{repeated[0]} is not free.", f"Set engine.{repeated[0]} instead.")
+    # A warm and a cold prefix cache prefill differently; off, each answer depends on its own prompt alone.
+    given = {name: value for name, value in arguments.items() if value is not None}
+    return {**given, "enable_prefix_caching": False, **options.engine_args}
+
+
+def model_path(options: VllmEngine) -> str:
+    """A folder for a canary or a local checkpoint, else the hub's name."""
+    folder = local_model(options.model)
+    return str(folder) if folder else options.model
+
+
+def sampling_arguments(request: Request, options: VllmEngine) -> Mapping[str, Any]:
+    """Arguments of SamplingParams. Where the model thinks, stop strings are left out: they must not end a
+    reasoning trace, and are applied to the answer by `stop_outside_reasoning`."""
+    return {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "seed": request.seed if request.temperature > 0 else None,
+        "max_tokens": request.max_tokens,
+        "stop": None if options.thinks else list(request.stop) or None,
+    }
+
+
+def stop_outside_reasoning(text: str, request: Request, options: VllmEngine) -> tuple[str, bool]:
+    """`text` up to the first stop string, and whether there was one, where vLLM was not given them."""
+    if not options.thinks:
+        return text, False
+    cuts = [position for stop in request.stop if (position := text.find(stop)) >= 0]
+    return (text[: min(cuts)], True) if cuts else (text, False)
