@@ -10,7 +10,7 @@ in another dress. The first rule that finds a number wins, and within a rule the
 5. bold type in one of the last two lines, if it holds a number and little else: `**70**`;
 6. the last sentence with a number in it: the first number after its last `=`, else its last one.
 
-Rules 5 and 6 read only a response that ended by itself (`complete`); of one cut by the brace limit the digits at the
+Rules 5 and 6 read only a response that ended by itself (`complete`); of one cut by the token limit the digits at the
 very end are not read either, for more of them may have been to come. Rules 4 to 6 look at the last TAIL characters.
 A filled box without one number is no answer, nor is a last sentence such as "this cannot be determined".
 Time is linear in the length of the response.
@@ -37,12 +37,17 @@ _CUE = re.compile(r"\banswer\b", re.IGNORECASE)
 _IS_THE_ANSWER = re.compile(
     r"\W{0,6}\b(?:is|are)\s+(?:the|our|my|your)\s+(?:final\s+|correct\s+)?answer\b", re.IGNORECASE
 )
+# Words that may stand between "answer:" and the number itself, and `x =`, `m + n =`.
 _FILLER = (
     r"(?:(?:therefore|thus|hence|so|then|approximately|about|exactly|just|simply|equal\s+to|indeed|now|clearly|is|be"
     r"|answer|final|the|a|an|total\s+of|number|value|[A-Za-z](?:\s*[-+]\s*[A-Za-z])*\s*=)[\s,:]*)*"
 )
+# Behind the word "answer": up to a verb and then any few words, or up to a colon and then filler only ("Answer: Let's
+# compute 3+4" states nothing yet).
 _STATED = re.compile(
-    rf"[^\n.:=\d]{{0,80}}?(?:\b(?:is|are|equals|be|becomes)\b(?P<loose>[^\n.\d]{{0,60}}?)|[:=\n]\s*{_FILLER})(?P<value>[-+]?\.?\d)",
+    r"[^\n.:=\d]{0,80}?"
+    rf"(?:\b(?:is|are|equals|be|becomes)\b[^\n.\d]{{0,60}}?|[:=\n]\s*{_FILLER})"
+    r"(?P<value>[-+]?\.?\d)",
     re.IGNORECASE,
 )
 _HEDGED = re.compile(r"\b(?:not|between|from|least|most|than|integers?|form|range|digits?|modulo)\b", re.IGNORECASE)
@@ -53,8 +58,8 @@ _SENTENCE_END = re.compile(r"\n|(?<=[.!?])\s")
 _BOLD = re.compile(r"\*\*([^*\n]{1,60})\*\*")
 _BOLD_VALUE = re.compile(rf"(?:[A-Za-z]\w{{0,8}}\s*=\s*)?\s*{NUMBER.pattern}\s*(?:[A-Za-z/]+\s*){{0,3}}[.!]?")
 _REFUSAL = re.compile(
-    r"\b(?:no\s+(?:final\s+|valid\s+)?answer|cannot|can't|can\s*not|unable|impossible\s+to|not\s+enough|insufficient"
-    r"|don't\s+know|not\s+sure|undetermined)\b",
+    r"\bno\s+(?:final\s+|valid\s+)?answer\b|\bnot\s+(?:enough|sufficient)\s+information|\bdon't\s+know\b"
+    r"|\b(?:can\s?not|can't|unable\s+to|impossible\s+to)\s+(?:be\s+)?(?:determine|answer|solve|f[io]nd|compute|calculate|tell)",
     re.IGNORECASE,
 )
 
@@ -62,7 +67,7 @@ _REFUSAL = re.compile(
 def extract(response: str, *, complete: bool = True) -> str | None:
     """The answer of `response` as a canonical number (`70`, `-3`, `0.5`, `1/2`), None where it gives none.
 
-    `complete` is False for a response that the brace limit cut.
+    `complete` is False for a response that the token limit cut.
     """
     text = plain(response if complete else response.rstrip("0123456789.,"))
     for rule in (_boxed, _hashes, _tagged, _stated):

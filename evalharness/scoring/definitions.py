@@ -26,6 +26,7 @@ LM_EVAL_TASKS: dict[str, tuple[str, str]] = {
     "gsm8k": ("gsm8k/gsm8k.yaml", "1319 grade-school word problems, 5-shot (lm-eval's own task)"),
     "aime25": ("aime/aime25.yaml", "30 problems of AIME 2025, integer answers (lm-eval's own task)"),
 }
+PACKAGE = Path(__file__).resolve().parents[1]
 FEWSHOT_SEED = 1234  # lm-eval's default, so that prompts are those of the lm_eval command
 DEFAULT_MAX_TOKENS = 256  # lm-eval's default where a task names none
 INVALID = "[invalid]"  # what lm-eval's regex filter returns when nothing matched
@@ -68,13 +69,9 @@ class Definition:
     """One lm-eval task."""
 
     def __init__(self, name: str, task: Any) -> None:
+        _refuse_unservable(name, task)
         self.name = name
         self.task = task
-        if task.OUTPUT_TYPE != "generate_until":
-            raise SpecError(
-                f"Task {name} is of type {task.OUTPUT_TYPE}, which needs log-likelihoods.",
-                "Engines here generate text: choose a task with output_type generate_until.",
-            )
 
     @property
     def metric(self) -> str:
@@ -164,13 +161,12 @@ def task_names() -> dict[str, str]:
     return {name: about for name, (_, about) in LM_EVAL_TASKS.items()} | own
 
 
-def tasks_dir() -> Path:
-    """The folder of this project's task definitions: inside the package in a wheel, tasks/ in a checkout.
+def tasks_dir(package: Path = PACKAGE) -> Path:
+    """The folder of this project's task definitions: inside the package in a wheel, tasks/ beside it in a checkout.
 
     Raises:
         DataError: neither is there.
     """
-    package = Path(__file__).resolve().parents[1]
     for folder in (package / "_tasks", package.parent / "tasks"):
         if folder.is_dir():
             return folder
@@ -235,6 +231,19 @@ def _compile_templates_once() -> None:
 
     if not hasattr(env.from_string, "cache_info"):
         env.from_string = functools.lru_cache(maxsize=512)(env.from_string)
+
+
+def _refuse_unservable(name: str, task: Any) -> None:
+    """Raise SpecError for a task that needs more than generated text, or a metric lm-eval does not have."""
+    if task.OUTPUT_TYPE != "generate_until":
+        raise SpecError(
+            f"Task {name} is of type {task.OUTPUT_TYPE}, which needs log-likelihoods.",
+            "Engines here generate text: choose a task with output_type generate_until.",
+        )
+    known = task.config.process_results or task._metric_fn_list  # noqa: SLF001 - lm-eval only logs a missing metric
+    if isinstance(known, dict) and None in known.values():
+        missing = next(metric for metric, function in known.items() if function is None)
+        raise SpecError(f"Task {name} names the metric {missing!r}.", "Name one that lm-eval has: exact_match, ...")
 
 
 @contextmanager

@@ -34,12 +34,15 @@ _LATEX: tuple[tuple[re.Pattern[str], str], ...] = tuple(
         (r"\\?\(\s*\\?mod(?:ulo)?\b[^()]{0,20}\)|\\[pb]mod\s*(?:\{[^{}]*\}|\d)|\\?\bmod(?:ulo)?\s*\d{1,9}", " "),
         (r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r" \1/\2 "),
         (r"\\[dtc]?frac\s*(\d)\s*(\d)", r" \1/\2 "),
+        (r"(^|[=($\s{])-\s+(?=\d+/\d)", r"\1-"),
         (_WRAPPERS, r" \1 "),
         (_WRAPPERS, r" \1 "),
-        (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits)\b", ""),
+        (r"\\[hv]?phantom\s*\{[^{}]*\}", ""),
+        (r"\\(?:left|right|[bB]igg?[lr]?|displaystyle|textstyle|limits|rm|bf|it|sf|tt|[lL]arge|small)\b", ""),
         (r"\\(?:approx|simeq|cong|equiv|implies|iff|to|[lL]?[rR]ightarrow)\b", "="),
         (r"\\(?:[lcv]?dots|q?quad|space|thinspace|newline)\b|\\[\[\](),!;: \\]|~", " "),
         (r"([A-Za-z])\s*\^\s*(?:\{[^{}]*\}|-?\d)", r"\1"),
+        (r"_\{[^{}]*\}|(?<=\d)_\d|(?<!\w)_+(?=[-$\d])|(?<=[\d.])_+(?!\w)", ""),
         (r"\\?[{}]", " "),
         (r"\\?[$%]|`|(?<!\d)\*+|\*+(?!\d)", ""),
         (r"\.{2,}", " "),
@@ -53,9 +56,12 @@ NUMBER = re.compile(
     rf"(?:\s?/\s?{_DIGITS}(?![\w.]))?(?!\d|(?:st|nd|rd|th)\b)",
     re.ASCII,  # a letter of another script in front does not make a number a name: "x2" is one, "答案是70" is not
 )
+_IS_NUMBER = re.compile(
+    rf"\b(?:is|are|was|be|equals)\s+(?:(?:thus|therefore|then|exactly|about|only|now)\s+)?({NUMBER.pattern})", re.ASCII
+)
 _SPACED = re.compile(r"-?\d{1,3}(?: \d{3})+")  # 12 345, where nothing else is said
 _LIST_NUMBER = re.compile(r"^\s*(?:\d+[.)]\s+(?=\S)|[-+>#]+\s+)")
-_SCRIPTS = re.compile(r"[_^](?:\{[^{}]*\}|\w)")
+_SCRIPTS = re.compile(r"(?<=[A-Za-z0-9)\]}])[_^](?:\{[^{}]*\}|\w)")
 _NOT_A_VALUE = re.compile(r"[\\^+\u00b7\u00d7\u00f7\u221a\u03c0\u221e\u2211\u220f]|(?<=[\d\s])[*/x](?=\s*\d)")
 
 
@@ -117,12 +123,13 @@ def only_value(fragment: str) -> str | None:
     return canonical(found[0]) if len(found) == 1 else None
 
 
-def last_value(line: str) -> str | None:
-    """The number a line of prose ends on: the first one after its last `=`, else the last of all."""
-    text = without_latex(_SCRIPTS.sub("", _LIST_NUMBER.sub("", line)))
+def last_value(sentence: str) -> str | None:
+    """The number a sentence comes to: the first after its last `=`, else the last right behind "is", "are" or
+    "equals" ("the remainder is 70 when divided by 1000"), else the last of all."""
+    text = without_latex(_SCRIPTS.sub("", _LIST_NUMBER.sub("", sentence)))
     before, equals, after = text.rpartition("=")
-    found = NUMBER.findall(after)
-    if found:
-        return canonical(found[0] if equals else found[-1])
-    found = NUMBER.findall(before)
-    return canonical(found[-1]) if found else None
+    numbers = NUMBER.findall(after)
+    if equals and numbers:
+        return canonical(numbers[0])
+    told = _IS_NUMBER.findall(text) or numbers or NUMBER.findall(before)
+    return canonical(told[-1]) if told else None
