@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from evalharness.errors import UnknownName
@@ -65,6 +66,14 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Stop, and give back every process and all memory."""
+
+
+@runtime_checkable
+class WritesLogs(Protocol):
+    """An engine whose output can be sent to files."""
+
+    def log_to(self, path_of: Callable[[str], Path]) -> None:
+        """Write what the engine prints under an arm to `path_of(arm)`, while it loads to `path_of("engine")`."""
 
 
 ENGINES: dict[str, tuple[str, str]] = {

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evalharness.engines.base import Completion, Engine, Request, create_engine
+from evalharness.engines.base import Completion, Engine, Request, WritesLogs, create_engine
 from evalharness.errors import EngineError, EvidenceError
 from evalharness.provenance import collect
 from evalharness.records import ArmEvidence, ArmState, ArmSummary, Cause, Run, Sample
@@ -157,6 +157,8 @@ class _Session:
     def _opened(self) -> Engine:
         if self.engine is None:
             engine = create_engine(self.plan.spec.engine.kind)
+            if isinstance(engine, WritesLogs):
+                engine.log_to(self.folder.log_path)
             self.engine = engine
             engine.open(self.plan.spec)
         return self.engine
