@@ -117,5 +117,14 @@ def test_a_tokenizer_of_another_model_is_refused(tmp_path: Path) -> None:
     assert "tokenizer" in refusal(write(tmp_path, vocab_size=200))
 
 
+@pytest.mark.parametrize("sizes", [[], [0], [4, -1]])
+def test_impossible_capture_sizes_are_refused(tmp_path: Path, sizes: list[int]) -> None:
+    assert "capture_sizes" in refusal(write(tmp_path), capture_sizes=sizes)
+
+
+def test_a_cache_larger_than_memory_says_what_to_lower(tmp_path: Path) -> None:
+    assert "Lower engine.max_model_len" in refusal(write(tmp_path), capture_sizes=[10**9])
+
+
 def test_a_context_over_the_models_own_is_refused_with_the_limit(tmp_path: Path) -> None:
     assert "300" in refusal(write(tmp_path, max_position_embeddings=300), max_model_len=512)

@@ -66,8 +66,12 @@ class Emulator:
         if not isinstance(spec.engine, EmulatedEngine):
             raise EngineError(f"The spec asks for the engine {spec.engine.kind}.", "Open that engine instead.")
         options = spec.engine
+        if min(options.capture_sizes, default=0) < 1:
+            raise EngineError(
+                f"engine.capture_sizes {list(options.capture_sizes)} names no batch to run.", "Give sizes of 1 and up."
+            )
         model, text = load_model(options.model, options.max_model_len)
-        runner = ModelRunner(model, options.capture_sizes, options.max_model_len)
+        runner = _runner(model, options)
         workers = ThreadPoolExecutor(_prefill_workers(), thread_name_prefix="prefill")
         self._opened = Opened(options, text, runner, workers, time.perf_counter() - started)
 
@@ -153,6 +157,16 @@ def load_model(name: str, max_model_len: int) -> tuple[Model, Text]:
             f"Set it to {config.max_position_embeddings} or less.",
         )
     return build_model(config, read_tensors(folder), max_model_len), Text.read(folder, config.vocab_size)
+
+
+def _runner(model: Model, options: EmulatedEngine) -> ModelRunner:
+    try:
+        return ModelRunner(model, options.capture_sizes, options.max_model_len)
+    except MemoryError as error:
+        raise EngineError(
+            f"There is no memory for {max(options.capture_sizes)} requests of {options.max_model_len} tokens: {error}.",
+            "Lower engine.max_model_len or the largest of engine.capture_sizes.",
+        ) from error
 
 
 def _evidence(
