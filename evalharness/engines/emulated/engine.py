@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from threadpoolctl import threadpool_limits
 
 import evalharness
-from evalharness.canary.models import CANARIES, local_model
+from evalharness.canary.models import local_model
 from evalharness.capture.paths import NO_PATH, CapturePath, capture_path, observed_path
 from evalharness.engines.base import Completion, Request
 from evalharness.engines.emulated.capture import OWN_PATH_SHARES_STATE
@@ -85,6 +85,7 @@ class Emulator:
         opened = self._require_open()
         path, started = _path(arm), time.perf_counter()
         opened.runner.drop_graphs()
+        self._arm = None
         with _single_blas_thread():
             descriptors = opened.runner.capture(path) if path else ()
         costs = {
@@ -147,9 +148,7 @@ def load_model(name: str, max_model_len: int) -> tuple[Model, Text]:
     """Load a canary by name, or any local folder in Hugging Face's layout. Raises EngineError."""
     folder = local_model(name)
     if folder is None:
-        raise EngineError(
-            f"There is no model folder {name!r}.", f"Set engine.model to {', '.join(CANARIES)} or to a local folder."
-        )
+        raise EngineError(f"There is no model folder {name!r}.", "Set engine.model to canary-v3 or to a local folder.")
     config = read_config(folder)
     if max_model_len > config.max_position_embeddings:
         raise EngineError(
