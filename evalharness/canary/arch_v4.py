@@ -28,7 +28,7 @@ from transformers.models.deepseek_v4.modeling_deepseek_v4 import DeepseekV4Hyper
 from evalharness.canary.tokenizer import BOS, EOS, MAX_LENGTH, PAD, VOCAB_SIZE
 from evalharness.canary.training import Arch
 from evalharness.canary.v4_export import export_model, import_model
-from evalharness.canary.v4_quant import Fp8Rounding, compiled
+from evalharness.canary.v4_quant import compiled, fp8_linear, round_rows, round_weight
 
 LAYER_TYPES = {0: "sliding_attention", 4: "compressed_sparse_attention", 128: "heavily_compressed_attention"}
 ALL_KINDS = (0, 4, 128, 4)
@@ -76,13 +76,12 @@ def build(compress_ratios: tuple[int, ...] = ALL_KINDS) -> torch.nn.Module:
 
 def prepare(model: DeepseekV4ForCausalLM) -> torch.nn.Module:
     """The same model with the replacements that the module's docstring lists."""
-    rounding = Fp8Rounding()
     fused = compiled(DeepseekV4HyperConnection.forward)
     for layer in model.model.layers:
         for linear in fp8_linears(layer):
-            linear.forward = partial(_fp8_linear, linear, rounding)
-        layer.self_attn.o_a_proj.forward = partial(_fp8_grouped, layer.self_attn.o_a_proj, rounding)
-        layer.mlp.experts.forward = partial(_dense_experts, layer.mlp.experts, rounding)
+            linear.forward = partial(_fp8_linear, linear)
+        layer.self_attn.o_a_proj.forward = partial(_fp8_grouped, layer.self_attn.o_a_proj)
+        layer.mlp.experts.forward = partial(_dense_experts, layer.mlp.experts)
         layer.mlp.gate.register_forward_hook(_balance)
         for mixer in (layer.attn_hc, layer.ffn_hc):
             mixer.forward = partial(fused, mixer)
@@ -98,7 +97,6 @@ def fp8_linears(layer: torch.nn.Module) -> Iterator[torch.nn.Linear]:
     yield from (getattr(layer.mlp.shared_experts, name) for name in FP8_MLP)
 
 
-@torch.no_grad()
 def _spread_streams(model: DeepseekV4ForCausalLM) -> None:
     """Start each mHC mixer near the identity, as hyper-connections do, and with embeddings that layers do not drown.
 
@@ -107,35 +105,32 @@ def _spread_streams(model: DeepseekV4ForCausalLM) -> None:
     streams = model.config.hc_mult
     for layer in model.model.layers:
         for mixer in (layer.attn_hc, layer.ffn_hc):
-            mixer.base[2 * streams :] = STREAM_IDENTITY * torch.eye(streams).flatten()
-    model.model.embed_tokens.weight.normal_(std=EMBEDDING_STD)
+            mixer.base.data[2 * streams :] = STREAM_IDENTITY * torch.eye(streams).flatten()
+    model.model.embed_tokens.weight.data.normal_(std=EMBEDDING_STD)
 
 
-def _fp8_linear(linear: torch.nn.Linear, rounding: Fp8Rounding, rows: torch.Tensor) -> torch.Tensor:
-    return rounding.linear(rows, linear.weight)
+def _fp8_linear(linear: torch.nn.Linear, rows: torch.Tensor) -> torch.Tensor:
+    return fp8_linear(rows, linear.weight)
 
 
-def _fp8_grouped(linear: Any, rounding: Fp8Rounding, rows: torch.Tensor) -> torch.Tensor:
+def _fp8_grouped(linear: Any, rows: torch.Tensor) -> torch.Tensor:
     """The grouped output projection: [..., groups, k] -> [..., groups, o_lora_rank]."""
-    weight = rounding.weight(linear.weight).view(linear.n_groups, -1, linear.weight.shape[1])
-    return torch.einsum("...gk,grk->...gr", rounding.rows(rows), weight)
+    weight = round_weight(linear.weight).view(linear.n_groups, -1, linear.weight.shape[1])
+    return torch.einsum("...gk,grk->...gr", round_rows(rows), weight)
 
 
-def _dense_experts(
-    experts: Any, rounding: Fp8Rounding, rows: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor
-) -> torch.Tensor:
+def _dense_experts(experts: Any, rows: torch.Tensor, chosen: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Every expert for every token, weighted with zero where it was not chosen: [tokens, hidden] -> the same.
 
     For experts this small, two large products beat a loop over experts; the sum is the same.
     """
     gates = torch.zeros(len(rows), experts.num_experts, device=rows.device).scatter(1, chosen, weights.float())
-    first = rounding.linear(rows, experts.gate_up_proj.flatten(0, 1)).unflatten(-1, (experts.num_experts, -1))
-    inner = rounding.rows(experts._apply_gate(first)) * gates.unsqueeze(-1).to(first.dtype)  # noqa: SLF001
-    down = rounding.weight(experts.down_proj.flatten(0, 1)).view_as(experts.down_proj)
+    first = fp8_linear(rows, experts.gate_up_proj.flatten(0, 1)).unflatten(-1, (experts.num_experts, -1))
+    inner = round_rows(experts._apply_gate(first)) * gates.unsqueeze(-1).to(first.dtype)  # noqa: SLF001
+    down = round_weight(experts.down_proj.flatten(0, 1)).view_as(experts.down_proj)
     return functional.linear(inner.flatten(1), down.transpose(0, 1).flatten(1)).to(rows.dtype)
 
 
-@torch.no_grad()
 def _balance(gate: Any, _inputs: Any, outputs: tuple[torch.Tensor, ...]) -> None:
     """Move the selection bias towards equal load, without an auxiliary loss (Wang et al. 2024)."""
     if gate.training:

@@ -60,46 +60,35 @@ def dequantise(values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     return (_blocks(values.float()) * scale.float()[:, None, :, None]).reshape(values.shape)
 
 
-def _round_weight(weight: torch.Tensor) -> torch.Tensor:
-    return dequantise(*quantise(weight)).to(weight.dtype)
+def _as_blocks(weight: torch.Tensor) -> torch.Tensor:
+    return dequantise(*quantise(weight))
 
 
-def _round_groups(groups: torch.Tensor) -> torch.Tensor:
-    """Activations [groups, 128] as e4m3 would carry them, a scale for each group."""
-    exact = groups.float()
-    scale = power_of_two_scale(exact.abs().amax(-1, keepdim=True))
-    return ((exact / scale).to(FP8).float() * scale).to(groups.dtype)
+def _as_groups(rows: torch.Tensor) -> torch.Tensor:
+    """Activations [..., k] as e4m3 would carry them, a scale for every 128 channels of a row."""
+    groups = rows.unflatten(-1, (-1, BLOCK))
+    scale = power_of_two_scale(groups.abs().amax(-1, keepdim=True))
+    return ((groups / scale).to(FP8).float() * scale).flatten(-2)
 
 
-class _StraightThrough(torch.autograd.Function):
-    """Rounds on the way forward; the gradient passes as if nothing had been rounded (Bengio et al. 2013)."""
-
-    @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, rounding: Callable[..., Any]) -> torch.Tensor:  # noqa: ARG004
-        rounded: torch.Tensor = rounding(values.detach())
-        return rounded
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:  # noqa: ARG004
-        return gradients[0], None
+def _straight_through(values: torch.Tensor, rounding: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+    """Rounded values; their gradient passes as if nothing had been rounded (Bengio et al. 2013)."""
+    with torch.no_grad():
+        exact = values.float()
+        change = rounding(exact) - exact
+    return (values + change).to(values.dtype)
 
 
-class Fp8Rounding:
-    """The two roundings, differentiable, compiled once a process."""
+def round_weight(weight: torch.Tensor) -> torch.Tensor:
+    """A weight [n, k] as the checkpoint will hold it, differentiable."""
+    return _straight_through(weight, _as_blocks)
 
-    def __init__(self) -> None:
-        self._weight, self._groups = compiled(_round_weight), compiled(_round_groups)
 
-    def weight(self, weight: torch.Tensor) -> torch.Tensor:
-        """A weight [n, k] as the checkpoint will hold it."""
-        rounded: torch.Tensor = _StraightThrough.apply(weight, self._weight)
-        return rounded
+def round_rows(rows: torch.Tensor) -> torch.Tensor:
+    """Activations [..., k] as vLLM hands them to an FP8 matrix product, differentiable."""
+    return _straight_through(rows, _as_groups)
 
-    def rows(self, rows: torch.Tensor) -> torch.Tensor:
-        """Activations [..., k] as vLLM hands them to an FP8 matrix product."""
-        rounded: torch.Tensor = _StraightThrough.apply(rows.reshape(-1, BLOCK), self._groups)
-        return rounded.view_as(rows)
 
-    def linear(self, rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-        """`rows @ weight.T` with both sides rounded."""
-        return functional.linear(self.rows(rows), self.weight(weight))
+def fp8_linear(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """`rows @ weight.T` with both sides rounded."""
+    return functional.linear(round_rows(rows), round_weight(weight))
