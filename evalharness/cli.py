@@ -46,23 +46,22 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the spec as resolved and stop.")] = False,
 ) -> None:
     """Run the model under every arm, score the tasks, write and print the comparison."""
-    from evalharness import commands
+    from evalharness.commands import runs
     from evalharness.runner.choose import Choice
 
     choice = Choice(reference, arms, tuple(arm or ()), tasks, limit, data, tuple(setting or ()))
-    raise typer.Exit(commands.run(choice, out, resume, dry_run))
+    raise typer.Exit(runs.run(choice, out, resume, dry_run))
 
 
 @app.command()
 def compare(
     first: Annotated[str, typer.Argument(metavar="RUN")],
-    second: Annotated[str | None, typer.Argument(metavar="[RUN]")] = None,
     out: Results = Path("results"),
 ) -> None:
-    """Compare the arms of a stored run, or two runs arm by arm."""
-    from evalharness import commands
+    """Compare the arms of a stored run."""
+    from evalharness.commands import runs
 
-    raise typer.Exit(commands.compare(first, second, out))
+    raise typer.Exit(runs.compare(first, out))
 
 
 @app.command("list")
@@ -71,17 +70,17 @@ def list_(
     out: Results = Path("results"),
 ) -> None:
     """List what can be named in a spec or on the command line."""
-    from evalharness import commands
+    from evalharness.commands import runs
 
-    commands.list_names(what, out)
+    runs.list_names(what, out)
 
 
 @app.command()
 def doctor(out: Results = Path("results")) -> None:
     """Say what this machine can run, and the command that mends each lack."""
-    from evalharness import commands
+    from evalharness.commands import runs
 
-    raise typer.Exit(commands.doctor(out))
+    raise typer.Exit(runs.doctor(out))
 
 
 def main() -> NoReturn:

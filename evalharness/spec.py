@@ -66,7 +66,13 @@ class TaskSpec(Part):
     max_tokens: int | None = Field(default=None, ge=1)
 
 
-class EmulatedEngine(Part):
+class EnginePart(Part):
+    """What every engine may be told: `thinking` models reason before they answer, and stop strings wait for that."""
+
+    thinking: bool = False
+
+
+class EmulatedEngine(EnginePart):
     """The numpy miniature. `capture_sizes` are the batch sizes of the captured graphs."""
 
     kind: Literal["emulated"] = "emulated"
@@ -75,7 +81,7 @@ class EmulatedEngine(Part):
     max_model_len: int = Field(default=2048, ge=64)
 
 
-class VllmEngine(Part):
+class VllmEngine(EnginePart):
     """vLLM under Model Runner V2. Names are vLLM's own engine arguments; `engine_args` passes any other
     one through, unknown ones are vLLM's to refuse."""
 
@@ -106,7 +112,7 @@ class VllmEngine(Part):
         return bool(template.get("thinking") or template.get("enable_thinking"))
 
 
-class EndpointEngine(Part):
+class EndpointEngine(EnginePart):
     """Running OpenAI-compatible servers, one URL an arm. The key is read from the variable `api_key_env`."""
 
     kind: Literal["endpoint"] = "endpoint"

@@ -11,6 +11,9 @@ class Listener:
     def run_started(self, run_id: str, arms: int, samples_per_arm: int) -> None:
         """The run folder exists."""
 
+    def note(self, text: str) -> None:
+        """Something a user should know; a plain sentence."""
+
     def arm_started(self, arm: str, missing: int) -> None:
         """`arm` is coming up and owes `missing` answers."""
 

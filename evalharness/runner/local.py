@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from evalharness.engines.base import Completion, Engine, Request, WritesLogs, create_engine
+from evalharness.engines.base import Completion, Engine, WritesLogs, create_engine
 from evalharness.errors import EngineError, EvidenceError
 from evalharness.provenance import collect
 from evalharness.records import ArmEvidence, ArmState, ArmSummary, Cause, Run, Sample
@@ -63,6 +63,8 @@ def resume(folder: RunFolder, listener: Listener | None = None) -> RunFolder:
 def _serve(plan: Plan, folder: RunFolder, run: Run, listener: Listener) -> RunFolder:
     with folder.locked():
         listener.run_started(run.run_id, len(run.arms), plan.samples_per_arm)
+        for warning in plan.warnings:
+            listener.note(warning)
         session = _Session(plan, folder, run, listener)
         try:
             for arm in plan.spec.arms:
@@ -145,10 +147,11 @@ class _Session:
             self.folder.append(pending)
 
     def _samples(self, engine: Engine, arm: ArmSpec, questions: list[Question]) -> Iterator[Sample]:
-        by_id = {str(number): question for number, question in enumerate(questions)}
+        thinking = self.plan.spec.engine.thinking
+        asked = {request.id: (request, *q) for q in questions for request in [q[1].request(thinking=thinking)]}
         breaker = _Breaker(arm.name)
-        for completion in engine.generate([_request(name, item) for name, (_, item) in by_id.items()]):
-            task, item = by_id[completion.request_id]
+        for completion in engine.generate([request for request, _, _ in asked.values()]):
+            _, task, item = asked[completion.request_id]
             sample = task.score(item, completion, arm.name)
             self.listener.sample(sample)
             yield sample
@@ -192,10 +195,6 @@ class _Breaker:
                 f"Arm {self.arm} was stopped after {self.times} identical failures: {completion.error}",
                 "Mend the cause and resume the run.",
             )
-
-
-def _request(name: str, item: Item) -> Request:
-    return Request(name, item.prompt, item.max_tokens, item.temperature, item.top_p, item.seed, item.stop)
 
 
 def _added(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:

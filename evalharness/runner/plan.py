@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from evalharness.canary.models import local_model
 from evalharness.errors import RecordError
 from evalharness.provenance import fingerprint, sha256_file, sha256_text
+from evalharness.scoring.budget import budget_warnings, check_budget, estimate_tokens
 from evalharness.scoring.tasks import PreparedTask, prepare
 from evalharness.spec import RunSpec
 
@@ -32,6 +33,11 @@ class Plan:
         return fingerprint(self.identity)
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences on settings that are allowed but rarely meant."""
+        return budget_warnings(self.tasks)
+
+    @property
     def samples_per_arm(self) -> int:
         """Answers an arm owes."""
         return sum(len(task.items) for task in self.tasks)
@@ -42,8 +48,12 @@ def make_plan(spec: RunSpec) -> Plan:
 
     Raises:
         DataError: evaluation data is missing or is not what its hash names.
+        SpecError: a prompt and its new tokens exceed the model's context.
     """
-    tasks = tuple(prepare(spec))
+    tasks = prepare(spec)
+    context = getattr(spec.engine, "max_model_len", None)
+    if context is not None:
+        check_budget(tasks, context, _token_counter(spec.engine.model))
     return Plan(spec, tasks, _identity(spec, tasks))
 
 
@@ -67,6 +77,17 @@ def _identity(spec: RunSpec, tasks: Sequence[PreparedTask]) -> dict[str, str]:
         parts[f"task {task.name}: data"] = task.data_sha256
         parts[f"task {task.name}: questions"] = sha256_text(*(_question(item) for item in task.items))
     return parts
+
+
+def _token_counter(model: str) -> Callable[[str], int]:
+    """Tokens of a text by the model's own tokenizer where it is at hand, estimated otherwise."""
+    from tokenizers import Tokenizer
+
+    folder = local_model(model)
+    if folder is None or not (folder / "tokenizer.json").exists():
+        return estimate_tokens
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    return lambda text: len(tokenizer.encode(text).ids)
 
 
 def _question(item: object) -> str:

@@ -35,6 +35,10 @@ class RichListener(Listener):
         self.job = self.bar.add_task("starting", total=arms * samples_per_arm, rate="")
         self.bar.start()
 
+    def note(self, text: str) -> None:
+        """Print a line above the bar."""
+        self.console.print(f"note: {escape(text)}")
+
     def arm_started(self, arm: str, missing: int) -> None:
         """Name the arm on the bar."""
         if self.job is not None:

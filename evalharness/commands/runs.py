@@ -1,4 +1,4 @@
-"""What each command does, between the command line and the stages; returns exit codes."""
+"""Running, comparing and looking around."""
 
 from __future__ import annotations
 
@@ -110,6 +110,6 @@ def _report(folder: RunFolder) -> int:
     return comparison.verdict.outcome.exit_code
 
 
-def compare(first: str, second: str | None, out: Path) -> int:
+def compare(first: str, out: Path) -> int:
     """Compare the arms of one stored run again."""
     return _report(find_run(out, first))
