@@ -102,7 +102,8 @@ def train_loader(plan: DataPlan, workers: int, pin: bool) -> Iterator[Batch]:
 
 
 def heldout_batches(task: str, n: int, shots: int = 0, rows: int = 256) -> Iterator[Batch]:
-    """`n` contexts of the test split, `rows` at a time, with only the last answer in the mask."""
+    """`n` contexts of the test split, `rows` problems at a time, with only the last answer in the mask."""
+    rows = max(1, rows // (shots + 1) ** 2)  # attention's memory grows with the square of a context
     stream = contexts(task, "test", shots, "evaluation")
     for start in range(0, n, rows):
         yield collate([next(stream) for _ in range(min(rows, n - start))], last_only=True)
