@@ -186,7 +186,7 @@ class ChildProcess:
             if reply is None:
                 raise self._gone()
             if reply[0] == "error":
-                raise revived(reply[1])
+                raise revived(reply[1], self.log.path)
             return reply
 
     def stop(self) -> None:

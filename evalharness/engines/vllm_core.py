@@ -66,8 +66,8 @@ class VllmCore:
         return evidence
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
-        """Answer `requests`; vLLM's scheduler decides which run together. One that vLLM refuses, such as a
-        prompt over the context, gets an `error` completion."""
+        """Answer `requests`; vLLM's scheduler decides which run together. A prompt that
+        fills the context gets an `error` completion."""
         engine, began = self._opened().llm_engine, time.perf_counter()
         self._calls += 1
         waiting, running = iter(requests), dict[str, tuple[Request, float]]()
@@ -100,20 +100,21 @@ class VllmCore:
         options = self._served()
         room = options.max_num_seqs + max(4, options.max_num_seqs // 4) - len(running)
         for request in islice(waiting, max(room, 0)):
+            tokens = self._tokens(request.prompt)
+            if len(tokens) >= options.max_model_len:
+                said = f"The prompt takes {len(tokens)} tokens of a context of {options.max_model_len}"
+                yield Completion(request.id, "", (), "error", len(tokens), 0, 0.0, error=said)
+                continue
             name = f"{self._calls}-{request.id}"
-            try:
-                self._submit(name, request)
-            except ValueError as error:
-                yield Completion(request.id, "", (), "error", 0, 0, 0.0, error=str(error)[:500])
-            else:
-                running[name] = (request, time.perf_counter())
+            self._submit(name, request, tokens)
+            running[name] = (request, time.perf_counter())
 
-    def _submit(self, name: str, request: Request) -> None:
+    def _submit(self, name: str, request: Request, tokens: list[int]) -> None:
         sampling = import_module("vllm.sampling_params")
         params = sampling.SamplingParams(
             **sampling_arguments(request, self._served()), output_kind=sampling.RequestOutputKind.FINAL_ONLY
         )
-        self._opened().llm_engine.add_request(name, {"prompt_token_ids": self._tokens(request.prompt)}, params)
+        self._opened().llm_engine.add_request(name, {"prompt_token_ids": tokens}, params)
 
     def _tokens(self, prompt: str) -> list[int]:
         tokenizer, template = self._opened().get_tokenizer(), self._served().chat_template_kwargs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -12,7 +13,7 @@ from evalharness.engines.logtail import advice
 from evalharness.store import decode, encode
 
 Record = TypeVar("Record")
-SEE_LOG = "See the engine's log."
+SEE_LOG = "See what it printed"
 
 
 def line(word: str, value: object) -> str:
@@ -32,14 +33,15 @@ def failure(error: BaseException) -> dict[str, str]:
     """An exception as plain JSON. A foreign one becomes an EngineError with the advice that fits it."""
     if isinstance(error, errors.EvalHarnessError):
         return {"kind": type(error).__name__, "message": error.message, "remedy": error.remedy}
-    said = f"{type(error).__name__}: {error}"
+    said = " ".join(f"{type(error).__name__}: {error}".split())
     return {"kind": "EngineError", "message": f"The engine failed: {said[:1000]}.", "remedy": advice(said, SEE_LOG)}
 
 
-def revived(body: str) -> errors.EvalHarnessError:
-    """The exception that `failure` described."""
+def revived(body: str, log: Path | None) -> errors.EvalHarnessError:
+    """The exception that `failure` described; `log` is where to look when nothing better is known."""
     told = json.loads(body)
     kind = getattr(errors, told["kind"], errors.EngineError)
     if not (isinstance(kind, type) and issubclass(kind, errors.EvalHarnessError)) or kind is errors.UnknownName:
         kind = errors.UsageError if told["kind"] == "UnknownName" else errors.EngineError
-    return kind(told["message"], told["remedy"])
+    remedy = f"{SEE_LOG} in {log}." if told["remedy"] == SEE_LOG else told["remedy"]
+    return kind(told["message"], remedy)

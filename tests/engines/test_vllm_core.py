@@ -15,7 +15,14 @@ ARMS = {name: ArmSpec.parse(name) for name in ("eager", "stock", "patched", "nat
 
 
 def spec(**engine: object) -> RunSpec:
-    options = {"kind": "vllm", "model": "some/model", "attention_backend": "FLASHMLA", "max_num_seqs": 4, **engine}
+    options = {
+        "kind": "vllm",
+        "model": "some/model",
+        "attention_backend": "FLASHMLA",
+        "max_num_seqs": 4,
+        "max_model_len": 200,
+        **engine,
+    }
     return parse_spec({"name": "t", "engine": options, "arms": ["eager"], "tasks": ["gsm8k"]})
 
 
@@ -125,11 +132,11 @@ def test_steps_without_graphs_are_seen_in_the_evidence(monkeypatch: pytest.Monke
 def test_completions_carry_what_the_protocol_asks(monkeypatch: pytest.MonkeyPatch) -> None:
     core = opened(monkeypatch)
     core.use(ARMS["patched"])
-    first, *rest = core.generate([Request("a", "hello", 50), Request("b", "hello", 3), Request("c", "x" * 101, 3)])
+    first, *rest = core.generate([Request("a", "hello", 50), Request("b", "hello", 3), Request("c", "x" * 200, 3)])
     assert (first.request_id, first.finish_reason, first.error) == (
         "c",
         "error",
-        "The prompt has 101 tokens; the context is 100",
+        "The prompt takes 200 tokens of a context of 200",
     )
     assert [(c.request_id, c.text, c.finish_reason, c.prompt_tokens, c.output_tokens) for c in rest] == [
         ("a", "hello", "stop", 5, 5),
