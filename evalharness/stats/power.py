@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from scipy.special import bdtr, ndtr, ndtri, stdtrit, xlog1py, xlogy
-from scipy.special import gammaln as log_factorial_minus_one
+from scipy.special import bdtr, gammaln, ndtr, ndtri, xlog1py, xlogy
 
 from evalharness.records import GateRates
 from evalharness.stats.clusters import effective_n, quantile
 from evalharness.stats.intervals import FloatArray, tango_statistic
 from evalharness.stats.significance import sign_flip
 
-LARGEST_EXACT: Final = 5_000  # documents up to which every pair of counts is enumerated
+LARGEST_EXACT: Final = 2_000  # documents up to which every pair of counts is enumerated
 SIMULATED: Final = 2_000
 POWER: Final = 0.8
 REACH: Final = 8.0  # standard deviations of each count that are enumerated: all but 1e-15
@@ -38,6 +38,7 @@ class Design:
 Rates = Callable[[Design, float, float, int], tuple[float, float]]
 
 
+@lru_cache(maxsize=64)
 def gate_rates(design: Design, margin: float, seed: int) -> GateRates:
     """Chances of FAIL, and of PASS, of the comparison with the reference arm alone.
 
@@ -61,6 +62,7 @@ def gate_rates(design: Design, margin: float, seed: int) -> GateRates:
     )
 
 
+@lru_cache(maxsize=64)
 def detectable_loss(design: Design) -> float | None:
     """Smallest true loss of accuracy the paired test finds with 80 % power at this n; None if none is."""
     if design.repeats > 1 or design.documents > LARGEST_EXACT:
@@ -75,14 +77,15 @@ def detectable_loss(design: Design) -> float | None:
 
 
 def _normal_detectable(design: Design) -> float | None:
-    """(t_alpha + t_power) standard errors, of document means when answers are repeated."""
-    error = np.sqrt(design.discordance / design.repeats / design.documents)
-    if design.repeats > 1:
-        freedom = max(design.documents - 1, 1)
-        found = float((stdtrit(freedom, 1 - design.alpha) + stdtrit(freedom, POWER)) * error)
-    else:
-        found = float((ndtri(1 - design.alpha) + ndtri(POWER)) * error)
-    return found if found < 1 else None
+    """Where (t_alpha + t_power) standard errors meet the loss, whose flips add to the noise."""
+    answers = design.documents * design.repeats
+    freedom = design.documents - 1 if design.repeats > 1 else None
+    reject, power = quantile(1 - 2 * design.alpha, freedom), quantile(2 * POWER - 1, freedom)
+    loss = 0.0
+    for _ in range(50):
+        flips = sum(design.flips(loss))
+        loss = (reject * np.sqrt(flips) + power * np.sqrt(max(flips - loss**2, 0.0))) / np.sqrt(answers)
+    return float(loss) if loss < 1 - design.discordance else None
 
 
 def _rates_of(design: Design) -> tuple[Rates, str]:
@@ -95,13 +98,15 @@ def _rates_of(design: Design) -> tuple[Rates, str]:
 
 def _exact_power(design: Design, loss: float) -> float:
     gains, losses, weight = _grid(design.documents, *design.flips(loss))
-    return float(weight[bdtr(gains, gains + losses, 0.5) < design.alpha].sum())
+    discordant = (gains + losses).astype(np.int64)
+    return float(weight[bdtr(gains, discordant, 0.5) < design.alpha].sum())
 
 
 def _exact_rates(design: Design, margin: float, loss: float, _seed: int) -> tuple[float, float]:
     gains, losses, weight = _grid(design.documents, *design.flips(loss))
+    discordant = (gains + losses).astype(np.int64)
     passed = tango_statistic(gains, losses, design.documents, -margin) >= ndtri(1 - design.alpha)
-    failed = ~passed & (bdtr(gains, gains + losses, 0.5) < design.alpha)
+    failed = ~passed & (bdtr(gains, discordant, 0.5) < design.alpha)
     return float(weight[failed].sum()), float(weight[passed].sum())
 
 
@@ -110,12 +115,7 @@ def _grid(n: int, gain: float, loss: float) -> tuple[FloatArray, FloatArray, Flo
     b, c = (a.ravel() for a in np.meshgrid(_range(n, gain), _range(n, loss), indexing="ij"))
     b, c = b[b + c <= n], c[b + c <= n]
     rest = n - b - c
-    log_choices = (
-        log_factorial_minus_one(n + 1)
-        - log_factorial_minus_one(b + 1)
-        - log_factorial_minus_one(c + 1)
-        - log_factorial_minus_one(rest + 1)
-    )
+    log_choices = gammaln(n + 1) - gammaln(b + 1) - gammaln(c + 1) - gammaln(rest + 1)
     weight = np.exp(log_choices + xlogy(b, gain) + xlogy(c, loss) + xlog1py(rest, -min(gain + loss, 1.0)))
     return b, c, weight
 
@@ -127,12 +127,23 @@ def _range(n: int, rate: float) -> FloatArray:
 
 def _normal_rates(design: Design, margin: float, loss: float, _seed: int) -> tuple[float, float]:
     answers = design.documents * design.repeats
-    null_error = np.sqrt(design.discordance / answers)
-    error = np.sqrt(max(sum(design.flips(loss)) - loss**2, 0.0) / answers)
-    edge_error = np.sqrt(max(sum(design.flips(margin)) - margin**2, 0.0) / answers)
-    z = ndtri(1 - design.alpha)
-    pass_above, fail_below = -margin + z * edge_error, min(-z * null_error, -margin + z * edge_error)
+    flips = sum(design.flips(loss))
+    error = np.sqrt(max(flips - loss**2, 0.0) / answers)
+    z = float(ndtri(1 - design.alpha))
+    pass_above = _least_passing(answers, flips, margin, z)
+    fail_below = min(-z * np.sqrt(flips / answers), pass_above)
     return float(ndtr((fail_below + loss) / error)), float(ndtr(-(pass_above + loss) / error))
+
+
+def _least_passing(answers: int, flips: float, margin: float, z: float) -> float:
+    """Difference from which Tango's test shows non-inferiority when a share `flips` of the answers flips."""
+    low, high = -min(margin, flips), flips
+    for _ in range(50):
+        middle = (low + high) / 2
+        gains, losses = answers * (flips + middle) / 2, answers * (flips - middle) / 2
+        shown = bool(tango_statistic(gains, losses, answers, -margin) >= z)
+        low, high = (low, middle) if shown else (middle, high)
+    return high
 
 
 def _simulated_rates(design: Design, margin: float, loss: float, seed: int) -> tuple[float, float]:
