@@ -34,6 +34,7 @@ from evalharness.table import SampleTable
 
 Samples = Mapping[str, Mapping[str, Sequence[Sample] | SampleTable]]
 UNJUDGED = Verdict(Outcome.INCONCLUSIVE, ("not judged yet",))
+ON_TRUST = "Capture paths are taken on trust: policy {policy} asks for no evidence."
 
 __all__ = ["compare"]
 
@@ -65,6 +66,7 @@ def compare(run: Run, samples: Samples, evidence: Mapping[str, ArmEvidence], pol
         tasks=tasks,
         verdict=judge_run(tasks),
         published=quoted(run.spec, {task.task for task in tasks}),
+        notes=() if policy.required_evidence else (ON_TRUST.format(policy=policy.name),),
     )
 
 

@@ -36,7 +36,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     )
     yield from (f"- {escape(reason)}" for reason in comparison.verdict.reasons)
     yield from ("", *_table(comparison), "")
-    yield from (f"{escape(line)}\n" for line in published_lines(comparison))
+    yield from (f"{escape(line)}\n" for line in (*published_lines(comparison), *comparison.notes))
     for task in comparison.tasks:
         yield f"## {escape(task.task)}: {task.verdict.outcome.value}"
         yield ""

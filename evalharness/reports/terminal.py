@@ -23,8 +23,9 @@ STYLES: Final = {
 
 def render(comparison: Comparison) -> RenderableType:
     """Header line, one row per task, the published figures, and the verdict in words."""
-    published = [Text(line, style="dim") for line in published_lines(comparison)]
-    return Group(Text(header(comparison)), _table(comparison), *published, _verdict(comparison))
+    below = [*published_lines(comparison), *map(plain, comparison.notes)]
+    lines = [Text(line, style="dim") for line in below]
+    return Group(Text(header(comparison)), _table(comparison), *lines, _verdict(comparison))
 
 
 def _table(comparison: Comparison) -> Table:
