@@ -24,6 +24,7 @@ ORDER = [
     "gate",
     "compare",
     "assess",
+    "reasoning",
     "capture",
     "canary",
     "engines",

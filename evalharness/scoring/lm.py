@@ -18,8 +18,8 @@ from lm_eval.api.registry import register_model
 
 from evalharness.engines.base import Completion, Engine, Request, create_engine
 from evalharness.errors import EngineError, SpecError
+from evalharness.reasoning import cut_at_stop, opens_reasoning, split_reasoning
 from evalharness.scoring.definitions import lm_eval_doc_hash, read_generation
-from evalharness.scoring.reasoning import cut_at_stop, opens_reasoning, split_reasoning
 from evalharness.scoring.tasks import derive_seed
 from evalharness.spec import ArmSpec, load_spec
 

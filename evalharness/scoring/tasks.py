@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from evalharness.engines.base import Completion, Request
+from evalharness.reasoning import Reply, cut_at_stop, opens_reasoning, split_reasoning
 from evalharness.records import Cause, Sample
 from evalharness.scoring import degeneration
 from evalharness.scoring.answers import extract, gold, same_number
 from evalharness.scoring.data import digest
 from evalharness.scoring.definitions import Definition, Generation, Prompt, load, task_names
-from evalharness.scoring.reasoning import Reply, cut_at_stop, opens_reasoning, split_reasoning
 from evalharness.spec import RunSpec, TaskSpec
 
 __all__ = ["SCORING_VERSION", "Item", "PreparedTask", "derive_seed", "prepare", "prepare_task", "task_names"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from evalharness.scoring.reasoning import Reply, cut_at_stop, opens_reasoning, split_reasoning
+from evalharness.reasoning import Reply, cut_at_stop, opens_reasoning, split_reasoning
 
 
 @pytest.mark.parametrize(
