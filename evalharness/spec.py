@@ -105,12 +105,6 @@ class VllmEngine(EnginePart):
     start_timeout_s: float = Field(default=1800, gt=0)
     engine_args: Mapping[str, Any] = Field(default_factory=dict)
 
-    @property
-    def thinks(self) -> bool:
-        """Whether an answer begins with a reasoning trace."""
-        template = self.chat_template_kwargs or {}
-        return bool(template.get("thinking") or template.get("enable_thinking"))
-
 
 class EndpointEngine(EnginePart):
     """Running OpenAI-compatible servers, one URL an arm. The key is read from the variable `api_key_env`."""

@@ -6,19 +6,29 @@ import json
 import os
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
 from typing import Any
 
 from evalharness.engines.base import Completion, Request
 from evalharness.engines.vllm_evidence import WorkerState, arm_evidence, refuse_fallback
-from evalharness.engines.vllm_settings import engine_arguments, sampling_arguments, stop_outside_reasoning
+from evalharness.engines.vllm_settings import engine_arguments, sampling_arguments
 from evalharness.errors import EngineError
+from evalharness.reasoning import opens_reasoning, split_reasoning
 from evalharness.records import ArmEvidence
 from evalharness.spec import ArmSpec, RunSpec, VllmEngine
 
 CONFINE = "EVALHARNESS_STOCK_ONLY"  # the one attribute that the stock arm shares; for experiments
-END_OF_REASONING = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class _Running:
+    """A request that vLLM has; `opened`: its prompt ends inside a reasoning trace."""
+
+    request_id: str
+    opened: bool
+    began: float
 
 
 class VllmCore:
@@ -70,7 +80,7 @@ class VllmCore:
         fills the context gets an `error` completion."""
         engine, began = self._opened().llm_engine, time.perf_counter()
         self._calls += 1
-        waiting, running = iter(requests), dict[str, tuple[Request, float]]()
+        waiting, running = iter(requests), dict[str, _Running]()
         try:
             while True:
                 yield from self._admit(waiting, running)
@@ -78,7 +88,7 @@ class VllmCore:
                     return
                 for output in engine.step():
                     if output.finished and output.request_id in running:
-                        yield self._completion(output, *running.pop(output.request_id))
+                        yield self._completion(output, running.pop(output.request_id))
         finally:
             if running:
                 engine.abort_request(list(running))
@@ -95,59 +105,53 @@ class VllmCore:
         if llm is not None:
             llm.llm_engine.engine_core.shutdown()
 
-    def _admit(self, waiting: Iterator[Request], running: dict[str, tuple[Request, float]]) -> Iterator[Completion]:
+    def _admit(self, waiting: Iterator[Request], running: dict[str, _Running]) -> Iterator[Completion]:
         """Keep vLLM's queue a little longer than its batch, so that a request's seconds are its own."""
         options = self._served()
         room = options.max_num_seqs + max(4, options.max_num_seqs // 4) - len(running)
         for request in islice(waiting, max(room, 0)):
-            tokens = self._tokens(request.prompt)
+            tokens, opened = self._tokens(request.prompt)
             if len(tokens) >= options.max_model_len:
                 said = f"The prompt takes {len(tokens)} tokens of a context of {options.max_model_len}"
                 yield Completion(request.id, "", (), "error", len(tokens), 0, 0.0, error=said)
                 continue
             name = f"{self._calls}-{request.id}"
             self._submit(name, request, tokens)
-            running[name] = (request, time.perf_counter())
+            running[name] = _Running(request.id, opened, time.perf_counter())
 
     def _submit(self, name: str, request: Request, tokens: list[int]) -> None:
         sampling = import_module("vllm.sampling_params")
         params = sampling.SamplingParams(
-            **sampling_arguments(request, self._served()), output_kind=sampling.RequestOutputKind.FINAL_ONLY
+            **sampling_arguments(request), output_kind=sampling.RequestOutputKind.FINAL_ONLY
         )
         self._opened().llm_engine.add_request(name, {"prompt_token_ids": tokens}, params)
 
-    def _tokens(self, prompt: str) -> list[int]:
+    def _tokens(self, prompt: str) -> tuple[list[int], bool]:
+        """Token ids of `prompt`, in the chat template where the spec has one, and whether they open a trace."""
         tokenizer, template = self._opened().get_tokenizer(), self._served().chat_template_kwargs
         if template is None:
-            return list(tokenizer.encode(prompt))
+            return list(tokenizer.encode(prompt)), False
         messages = [{"role": "user", "content": prompt}]
         text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template)
-        return list(tokenizer.encode(text, add_special_tokens=False))
+        return list(tokenizer.encode(text, add_special_tokens=False)), opens_reasoning(text)
 
-    def _completion(self, output: Any, request: Request, began: float) -> Completion:
+    def _completion(self, output: Any, asked: _Running) -> Completion:
         answer, reason = output.outputs[0], str(output.outputs[0].finish_reason)
         self._costs["output_tokens"] += len(answer.token_ids)
-        reasoning, text = self._split(answer.text)
-        text, stopped = stop_outside_reasoning(text, request, self._served())
+        # Only a trace that the template opened is taken out here; scoring finds those that the text itself opens.
+        reply = split_reasoning(answer.text, opened=True) if asked.opened else None
         known = reason in {"stop", "length"}
         return Completion(
-            request_id=request.id,
-            text=text,
+            request_id=asked.request_id,
+            text=reply.answer if reply else answer.text,
             token_ids=tuple(answer.token_ids),
-            finish_reason=("stop" if stopped else reason) if known else "error",
+            finish_reason=reason if known else "error",
             prompt_tokens=len(output.prompt_token_ids),
             output_tokens=len(answer.token_ids),
-            seconds=time.perf_counter() - began,
-            reasoning=reasoning,
+            seconds=time.perf_counter() - asked.began,
+            reasoning=reply.reasoning if reply else "",
             error=None if known else f"vLLM ended the request: {reason}",
         )
-
-    def _split(self, text: str) -> tuple[str, str]:
-        """(reasoning, answer); a trace that was cut before it ended is all reasoning."""
-        before, ended, after = text.partition(END_OF_REASONING)
-        if ended:
-            return before, after.lstrip("\n")
-        return (text, "") if self._served().thinks else ("", text)
 
     def _workers(self, method: str, *arguments: str) -> list[WorkerState]:
         return [json.loads(text) for text in self._opened().collective_rpc(method, args=arguments)]

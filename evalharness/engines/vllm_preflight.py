@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable
 from importlib import import_module, metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ from evalharness.errors import EngineError, SpecError
 from evalharness.spec import RunSpec, VllmEngine
 
 RELEASES = ((0, 20), (0, 33))
+PATIENCE_S, POLL_S = 15.0, 0.5
 PROMPT_ROOM = 2048  # tokens that a few-shot prompt of the tasks here may take
 GIB = 2**30
 
@@ -66,13 +68,24 @@ def _gpus(_: RunSpec, options: VllmEngine) -> None:
                 f"GPU {gpu.index} is a {gpu.name} (compute capability {gpu.capability[0]}.{gpu.capability[1]}).",
                 "FlashMLA needs Hopper or Blackwell; choose other GPUs with CUDA_VISIBLE_DEVICES.",
             )
-        needed = int(gpu.total * options.gpu_memory_utilization)
-        if gpu.free < needed:
-            raise EngineError(
-                f"GPU {gpu.index} has {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free;"
-                f" engine.gpu_memory_utilization={options.gpu_memory_utilization} takes {needed / GIB:.1f}.",
-                "Stop what uses the GPU (nvidia-smi lists it), or lower engine.gpu_memory_utilization.",
-            )
+    _free_memory(options)
+
+
+def _free_memory(options: VllmEngine) -> None:
+    share, deadline = options.gpu_memory_utilization, time.monotonic() + PATIENCE_S
+    while True:
+        short = [gpu for gpu in visible_gpus()[: options.tensor_parallel_size] if gpu.free < gpu.total * share]
+        if not short:
+            return
+        if time.monotonic() > deadline:  # a process that was just killed needs a moment to give its memory back
+            break
+        time.sleep(POLL_S)
+    gpu = short[0]
+    raise EngineError(
+        f"GPU {gpu.index} has {gpu.free / GIB:.1f} of {gpu.total / GIB:.1f} GiB free;"
+        f" engine.gpu_memory_utilization={share} takes {gpu.total * share / GIB:.1f}.",
+        "Stop what uses the GPU (nvidia-smi lists it), or lower engine.gpu_memory_utilization.",
+    )
 
 
 def _weights(_: RunSpec, options: VllmEngine) -> None:

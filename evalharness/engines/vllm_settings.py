@@ -73,21 +73,12 @@ def model_path(options: VllmEngine) -> str:
     return str(folder) if folder else options.model
 
 
-def sampling_arguments(request: Request, options: VllmEngine) -> Mapping[str, Any]:
-    """Arguments of SamplingParams. Where the model thinks, stop strings are left out: they must not end a
-    reasoning trace, and are applied to the answer by `stop_outside_reasoning`."""
+def sampling_arguments(request: Request) -> Mapping[str, Any]:
+    """Arguments of SamplingParams."""
     return {
         "temperature": request.temperature,
         "top_p": request.top_p,
         "seed": request.seed if request.temperature > 0 else None,
         "max_tokens": request.max_tokens,
-        "stop": None if options.thinks else list(request.stop) or None,
+        "stop": list(request.stop) or None,
     }
-
-
-def stop_outside_reasoning(text: str, request: Request, options: VllmEngine) -> tuple[str, bool]:
-    """`text` up to the first stop string, and whether there was one, where vLLM was not given them."""
-    if not options.thinks:
-        return text, False
-    cuts = [position for stop in request.stop if (position := text.find(stop)) >= 0]
-    return (text[: min(cuts)], True) if cuts else (text, False)

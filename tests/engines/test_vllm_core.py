@@ -163,13 +163,11 @@ def test_stopping_early_aborts_what_still_runs(monkeypatch: pytest.MonkeyPatch) 
     assert len(list(core.generate(ask(2)))) == 2
 
 
-def test_reasoning_is_kept_apart_and_stop_strings_leave_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = opened(monkeypatch, chat_template_kwargs={"thinking": True})
+def test_a_trace_that_the_template_opens_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = opened(monkeypatch, thinking=True, chat_template_kwargs={"thinking": True})
     core.use(ARMS["eager"])
-    prompt = "Question: why</think>\n\n#### 7\nQuestion: next"
-    (answer,) = core.generate([Request("a", prompt, 99, stop=("Question:",))])
-    assert answer.reasoning == f"<user>{prompt.split('</think>')[0]}"
-    assert (answer.text, answer.finish_reason) == ("#### 7\n", "stop")
+    (answer,) = core.generate([Request("a", "why</think>\n\n#### 7", 99)])
+    assert (answer.reasoning, answer.text) == ("<user>why", "#### 7")
     (cut,) = core.generate([Request("b", "never ends", 4)])
     assert (cut.text, cut.finish_reason) == ("", "length")
     assert cut.reasoning

@@ -65,6 +65,7 @@ def capable(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A Hopper host with vLLM 0.22.1 and a local model; returns the model's folder."""
     monkeypatch.setattr(vllm_preflight.metadata, "version", lambda _: "0.22.1")
     monkeypatch.setattr(vllm_preflight, "visible_gpus", lambda: [HOPPER])
+    monkeypatch.setattr(vllm_preflight, "PATIENCE_S", 0.0)
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(b"x" * 64)
     return tmp_path

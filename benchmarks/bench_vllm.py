@@ -1,0 +1,159 @@
+"""Wall time of the harness on a GPU host, against what it replaces; one JSON line a measurement.
+
+    python benchmarks/bench_vllm.py [PROFILE] [--documents 250] [--work DIR]
+
+Measured: three arms in one load against three loads; the answering of one arm against a bare `LLM.generate` of the
+same prompts; two arms against `lm_eval --model vllm` twice. Every load is a process of its own, whose compile and JIT
+caches the ones before it have filled. The profile's first task is used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from evalharness.engines.vllm_settings import engine_arguments, environment, sampling_arguments
+from evalharness.errors import EvalHarnessError
+from evalharness.spec import RunSpec, VllmEngine, load_spec
+from evalharness.store import list_runs
+
+LIMITS = {"three arms, one load / three loads": 0.5, "one arm / bare generate": 1.05, "two arms / lm_eval twice": 0.65}
+ANSWERED = {0, 1, 3, 4}  # exit codes of a run that reached a verdict
+
+
+def main() -> int:
+    """Measure all; 1 when a ratio is over its limit."""
+    options = arguments()
+    if options.only:
+        return PARTS[options.only](options)
+    measured = {
+        "three arms, one load / three loads": one_load(options),
+        "one arm / bare generate": bare(options),
+        "two arms / lm_eval twice": against_lm_eval(options),
+    }
+    for name, (ours, theirs) in measured.items():
+        row = {"name": name, "ours_s": ours, "theirs_s": theirs, "ratio": ours / theirs, "limit": LIMITS[name]}
+        print(json.dumps(row), flush=True)
+    return int(any(ours / theirs > LIMITS[name] for name, (ours, theirs) in measured.items()))
+
+
+def one_load(options: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of one run of three arms, and of three runs of one."""
+    harness(options, "eager", "warm")  # fills the caches
+    together = harness(options, "eager,stock,patched", "together")
+    return together, sum(harness(options, arm, arm) for arm in ("eager", "stock", "patched"))
+
+
+def bare(options: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of an arm whose graphs are there already, and of LLM.generate; both answer for the second time."""
+    harness(options, "native,native#2", "again")
+    (run,) = list_runs(options.work / "again")
+    arms = json.loads((run / "run.json").read_text())["arms"]
+    theirs = float(child(options, "bare").splitlines()[-1])
+    return next(float(arm["seconds"]) for arm in arms if arm["name"] == "native#2"), theirs
+
+
+def against_lm_eval(options: argparse.Namespace) -> tuple[float, float]:
+    """Seconds of a run of two arms, and of lm_eval's own vllm model in two processes."""
+    ours = harness(options, "eager,native", "two")
+    began = time.perf_counter()
+    child(options, "lm_eval_eager")
+    child(options, "lm_eval_graphs")
+    return ours, time.perf_counter() - began
+
+
+def harness(options: argparse.Namespace, arms: str, name: str) -> float:
+    """Seconds of `evalharness run` as a user types it."""
+    command = [sys.executable, "-m", "evalharness", "run", options.profile, "--arms", arms]
+    command += ["--tasks", task(options), "--limit", str(options.documents), "--out", str(options.work / name)]
+    began = time.perf_counter()
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+    if done.returncode not in ANSWERED:
+        raise SystemExit(f"{' '.join(command)}: exit status {done.returncode}")
+    return time.perf_counter() - began
+
+
+def child(options: argparse.Namespace, part: str) -> str:
+    """Run one part of this file in a process of its own, under the engine's environment; returns what it printed."""
+    command = [sys.executable, __file__, options.profile, "--documents", str(options.documents), "--only", part]
+    variables = {**os.environ, **environment(), "EVALHARNESS_CAPTURE": ""}
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=variables).stdout
+
+
+def bare_part(options: argparse.Namespace) -> int:
+    """Only vLLM: the same prompts through LLM.generate twice; prints the seconds of the second time."""
+    from evalharness.engines.base import Request
+    from evalharness.scoring.tasks import prepare
+
+    spec, engine = chosen(options)
+    vllm = import_module("vllm")
+    llm = vllm.LLM(**{**engine_arguments(engine), "worker_extension_cls": ""})
+    items = prepare(spec)[0].items
+    requests = [Request("", i.prompt, i.max_tokens, i.temperature, i.top_p, i.seed, i.stop) for i in items]
+    params = [vllm.SamplingParams(**sampling_arguments(request)) for request in requests]
+    prompts = [request.prompt for request in requests]
+    for _ in range(2):
+        began = time.perf_counter()
+        llm.generate(prompts, params, use_tqdm=False)
+        seconds = time.perf_counter() - began
+    print(seconds)
+    return 0
+
+
+def lm_eval_part(options: argparse.Namespace, *, eager: bool) -> int:
+    """lm_eval's own vllm model with the same engine arguments."""
+    lm_eval, tasks = import_module("lm_eval"), import_module("lm_eval.tasks")
+    spec, engine = chosen(options)
+    given: dict[str, Any] = {**engine_arguments(engine), "enforce_eager": eager}
+    given["pretrained"] = given.pop("model")
+    given.pop("worker_extension_cls")
+    manager = tasks.TaskManager(include_path=str(Path(__file__).parents[1] / "tasks"))
+    found = lm_eval.simple_evaluate(
+        model="vllm", model_args=given, tasks=[spec.tasks[0].name], limit=options.documents, task_manager=manager
+    )
+    print(json.dumps(found["results"], default=str))
+    return 0
+
+
+def chosen(options: argparse.Namespace) -> tuple[RunSpec, VllmEngine]:
+    """The profile with its first task cut to --documents, and its engine."""
+    spec = load_spec(options.profile, [f"tasks.0.limit={options.documents}"])
+    if not isinstance(spec.engine, VllmEngine):
+        raise SystemExit(f"{options.profile} does not run vLLM")
+    return spec, spec.engine
+
+
+def task(options: argparse.Namespace) -> str:
+    """Name of the profile's first task."""
+    return chosen(options)[0].tasks[0].name
+
+
+def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("profile", nargs="?", default="canary-v3-gpu")
+    parser.add_argument("--documents", type=int, default=250)
+    parser.add_argument("--work", type=Path, default=Path("/tmp/bench-vllm"), help="where the runs go")  # noqa: S108
+    parser.add_argument("--only", choices=sorted(PARTS), help="one part, in this process")
+    return parser.parse_args(given)
+
+
+PARTS = {
+    "bare": bare_part,
+    "lm_eval_eager": lambda options: lm_eval_part(options, eager=True),
+    "lm_eval_graphs": lambda options: lm_eval_part(options, eager=False),
+}
+
+if __name__ == "__main__":
+    try:
+        raise SystemExit(main())
+    except EvalHarnessError as error:
+        raise SystemExit(f"error: {error}") from error
