@@ -136,7 +136,7 @@ class Engine:
         self.waiting = [item for item in self.waiting if item[0] not in names]
 
     def _output(self, name: str, tokens: list[int], params: Any) -> Output:
-        text = "".join(chr(token) for token in tokens)
+        text = "".join(chr(token) for token in tokens).removeprefix("<user>").removesuffix("<think>")
         reason = "length" if len(tokens) > params.max_tokens else "stop"
         answer = SimpleNamespace(text=text, token_ids=tokens[: params.max_tokens], finish_reason=reason)
         return Output(name, tokens, [answer])

@@ -167,10 +167,9 @@ def test_a_trace_that_the_template_opens_is_kept_apart(monkeypatch: pytest.Monke
     core = opened(monkeypatch, thinking=True, chat_template_kwargs={"thinking": True})
     core.use(ARMS["eager"])
     (answer,) = core.generate([Request("a", "why</think>\n\n#### 7", 99)])
-    assert (answer.reasoning, answer.text) == ("<user>why", "#### 7")
+    assert (answer.reasoning, answer.text) == ("why", "#### 7")
     (cut,) = core.generate([Request("b", "never ends", 4)])
-    assert (cut.text, cut.finish_reason) == ("", "length")
-    assert cut.reasoning
+    assert (cut.reasoning, cut.text, cut.finish_reason) == ("never ends", "", "length")
 
 
 def test_before_open_it_says_so() -> None:
