@@ -32,7 +32,7 @@ class _KernelParams(ctypes.Structure):
 def kernels_being_captured() -> tuple[str, ...] | None:
     """Mangled names of the kernels recorded so far on torch's current stream; None: cannot be told."""
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    if torch is None or not torch.cuda.is_initialized():
         return None
     try:
         return _kernel_names(ctypes.CDLL("libcuda.so.1"), torch.cuda.current_stream().cuda_stream)

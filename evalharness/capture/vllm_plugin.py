@@ -139,7 +139,7 @@ def _counted_replay(replay: Forward) -> Forward:
 
 def _free_bytes() -> int:
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    if torch is None or not torch.cuda.is_initialized():
         return 0
     free: int = torch.cuda.mem_get_info()[0]
     return free

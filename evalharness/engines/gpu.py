@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ def visible_gpus() -> list[Gpu]:
         return []
     try:
         return [_gpu(nvml, index, handle) for index, handle in enumerate(_handles(nvml))]
+    except nvml.NVMLError:  # CUDA_VISIBLE_DEVICES names one that is not there
+        return []
     finally:
         nvml.nvmlShutdown()
 
@@ -74,6 +77,7 @@ def _nvml() -> Any:
         spec = importlib.util.spec_from_file_location("_pynvml", Path(folder) / "third_party" / "pynvml.py")
         if spec is not None and spec.loader is not None:
             module = importlib.util.module_from_spec(spec)
+            sys.modules[spec.name] = module  # the file looks itself up there
             spec.loader.exec_module(module)
             return module
     return None

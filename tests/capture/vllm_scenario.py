@@ -177,7 +177,7 @@ def stand_ins(folder: Path) -> dict[str, dict[str, object]]:
         return lambda function: function
 
     cuda = StandIn("torch.cuda")
-    vars(cuda).update(CUDAGraph=FakeGraph, graph=capturing, is_available=lambda: False)
+    vars(cuda).update(CUDAGraph=FakeGraph, graph=capturing, is_initialized=lambda: False)
     idle = SimpleNamespace(sync_prev_onload=lambda: None, join_after_forward=lambda: None)
     first = SimpleNamespace(is_first_rank=True, is_last_rank=True)
     batch = SimpleNamespace(seq_lens=None, num_reqs=1, num_reqs_after_padding=1)

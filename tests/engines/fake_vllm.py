@@ -187,7 +187,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, plugin: bool = True) -> None:
     target = ModuleType(vllm_plugin.TARGET)
     target.CudaGraphManager = CudaGraphManager  # type: ignore[attr-defined]
     torch = ModuleType("torch")
-    torch.cuda = SimpleNamespace(synchronize=lambda: None, is_available=lambda: False)  # type: ignore[attr-defined]
+    torch.cuda = SimpleNamespace(synchronize=lambda: None, is_initialized=lambda: False)  # type: ignore[attr-defined]
     for module in (sampling, vllm, config, target, torch):
         monkeypatch.setitem(sys.modules, module.__name__, module)
     for name in ("capture", "dispatch", "run_fullgraph"):

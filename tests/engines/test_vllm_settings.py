@@ -156,6 +156,21 @@ def test_gpus_are_read_through_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(visible_gpus()) == 2
 
 
+def test_vllm_s_own_copy_of_nvml_serves_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    carried = tmp_path / "vllm" / "third_party" / "pynvml.py"
+    carried.parent.mkdir(parents=True)
+    (tmp_path / "vllm" / "__init__.py").write_text("raise AssertionError('vLLM must not be imported')")
+    carried.write_text(
+        "import sys\nThis = sys.modules[__name__]\nclass NVMLError(Exception): ...\n"
+        "def nvmlInit(): raise NVMLError('driver not loaded')\n"
+    )
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setitem(sys.modules, "_pynvml", None)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert visible_gpus() == []
+    assert sys.modules["_pynvml"].__file__ == str(carried)
+
+
 def test_a_stop_waits_until_the_memory_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evalharness.engines.gpu.POLL_S", 0.01)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
