@@ -31,6 +31,7 @@ from evalharness.records import DescriptorEvidence
 VARIABLE = "EVALHARNESS_CAPTURE"
 TARGET = "vllm.v1.worker.gpu.cudagraph_utils"
 TARGET_MANAGER = "ModelCudaGraphManager"  # the target model's; speculators have managers of their own
+ANNOUNCEMENT = "evalharness: %d FULL graphs of %s captured along the %s path; warm-up and capture share state in %d"
 logger = logging.getLogger("vllm.evalharness")  # below "vllm", so that vLLM's handlers print it
 
 
@@ -58,7 +59,8 @@ def register() -> None:
         return
     CONTROL.setting = Setting.parse(text)
     install()
-    logger.info("evalharness: FULL CUDA graphs are captured along the %r path (%s)", text, VARIABLE)
+    # Later releases set their logging up after this; every capture announces itself again.
+    logger.info("evalharness: FULL CUDA graphs will be captured along the %s path (%s)", text, VARIABLE)
 
 
 def install() -> None:
@@ -109,7 +111,9 @@ def _steered_capture(capture: Forward) -> Forward:
         result = session.finish(capture(self, session.create, *args, **kwargs))
         if type(self).__name__ == TARGET_MANAGER:
             CONTROL.seconds, CONTROL.graph_bytes = time.perf_counter() - began, free - _free_bytes()
-        CONTROL.rows[type(self).__name__] = session.rows
+        name, shared = type(self).__name__, sum(row.shared is True for row in session.rows)
+        logger.info(ANNOUNCEMENT, len(session.rows), name, CONTROL.setting, shared)
+        CONTROL.rows[name] = session.rows
         CONTROL.retained += session.shared_states
         return result
 

@@ -57,6 +57,17 @@ def test_each_arm_proves_its_capture_path(monkeypatch: pytest.MonkeyPatch, arm: 
     assert evidence.descriptors[0].changed == ("SchedMeta.tile_scheduler_metadata at layer",)
 
 
+def test_every_capture_announces_itself_in_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO", logger="vllm.evalharness"):
+        opened(monkeypatch).use(ARMS["stock"])
+    assert [line.rsplit(" captured ")[-1] for line in caplog.messages[1:]] == [
+        "along the native path; warm-up and capture share state in 0",
+        "along the stock path; warm-up and capture share state in 3",
+    ]
+
+
 def test_eager_takes_no_graph_and_the_next_arm_takes_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
     core = opened(monkeypatch)
     core.use(ARMS["eager"])
