@@ -206,7 +206,7 @@ def _infrastructure(task: TaskComparison, context: Context) -> Iterator[Finding]
 def _incomplete(task: TaskComparison, context: Context) -> Iterator[Finding]:
     for score in task.scores:
         missing = score.asked - score.n - score.errors
-        if missing and _short(score, context.policy) and not context.early_stop:
+        if missing and _short(score, context.policy):
             yield Outcome.INCONCLUSIVE, f"{missing} of {score.asked} questions were not answered by {score.arm}."
     for arm in context.arms:
         if arm.state in {ArmState.PENDING, ArmState.RUNNING} or task.score(arm.name) is None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from evalharness.errors import PairingError, RecordError
+from evalharness.policy import load_policy
 from evalharness.records import Cause, Outcome
 from tests.synthetic import answers, faulty_release, judge, lost, run_of
 
@@ -210,3 +211,25 @@ def test_other_extractors_are_shown_beside_the_primary_score() -> None:
 
 def test_the_same_samples_give_the_same_record() -> None:
     assert judge(faulty_release()) == judge(faulty_release())
+
+
+def test_an_arm_that_was_stopped_early_is_judged_by_what_it_answered() -> None:
+    """Answers beyond the complete beginning are dropped: short ones finish first."""
+    samples = single(
+        eager=answers("eager", np.ones(250)),
+        native=[s for s in answers("native", np.zeros(60)) if s.doc_id not in {20, 21}],
+    )
+    run = run_of(["eager", "native"])
+    stopped = replace(run, provenance={"early_stop": {"gsm8k_canary": {"native": {"documents": 20, "saved": 230}}}})
+    allowing = load_policy().model_copy(update={"allow_early_stop": True})
+    task = judge(samples, run=stopped, policy=allowing).tasks[0]
+    score = task.score("native")
+    assert score is not None
+    assert (score.n, score.asked, score.coverage) == (20, 20, 1.0)
+    assert task.contrasts[0].test == "anytime-valid betting"
+    assert task.contrasts[0].p_worse == pytest.approx(0.0, abs=1e-4)
+    assert task.verdict.outcome is Outcome.FAIL
+    assert any("230 answers saved" in note for note in task.notes)
+    refusing = judge(samples, run=stopped)
+    assert refusing.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "does not allow" in " ".join(refusing.verdict.reasons)

@@ -12,16 +12,27 @@ from evalharness.records import Contrast, Flip, NoiseFloor, Recovery
 from evalharness.stats import recovery as recovering
 from evalharness.stats.clusters import PairedScores, difference_interval, non_inferiority, quantile
 from evalharness.stats.divergence import SAME, first_divergence
-from evalharness.stats.significance import paired_test, unpaired_z
+from evalharness.stats.sequential import p_above
+from evalharness.stats.significance import PairedTest, paired_test, unpaired_z
 from evalharness.table import document_starts
 
 LISTED: Final = 50  # flips listed of each direction; all are counted
 
 
 def contrast(
-    arm: ArmColumns, baseline: ArmColumns, rows: PairedRows, margin: float | None, level: float, seed: int
+    arm: ArmColumns,
+    baseline: ArmColumns,
+    rows: PairedRows,
+    *,
+    margin: float | None,
+    level: float,
+    seed: int,
+    anytime: bool = False,
 ) -> Contrast:
-    """`arm` minus `baseline`; figures are None when they share no scored answer."""
+    """`arm` minus `baseline`; figures are None when they share no scored answer.
+
+    `anytime`: one of the arms was stopped early, so the p values must hold under any number of looks.
+    """
     counts, examples = unpaired((arm.name, baseline.name), arm.table, baseline.table)
     if not len(rows.arm):
         return Contrast(
@@ -29,7 +40,7 @@ def contrast(
             unpaired_examples=tuple(examples),
         )  # fmt: skip
     pairs = paired_scores(arm, baseline, rows)
-    test = paired_test(pairs, seed)
+    test = _anytime_test(pairs) if anytime else paired_test(pairs, seed)
     change = pairs.arm - pairs.baseline
     return Contrast(
         arm=arm.name,
@@ -45,12 +56,21 @@ def contrast(
         p_better=test.p_better,
         p_two_sided=test.p_two_sided,
         margin=margin,
-        p_non_inferior=non_inferiority(pairs, margin) if margin is not None else None,
+        p_non_inferior=_non_inferiority(pairs, margin, anytime) if margin is not None else None,
         p_unpaired=unpaired_z(pairs.arm, pairs.baseline),
         unpaired=counts,
         unpaired_examples=tuple(examples),
         flips=_flips(arm, baseline, rows, pairs),
     )
+
+
+def _anytime_test(pairs: PairedScores) -> PairedTest:
+    means = pairs.document_means()
+    return PairedTest(p_above(-means, 0.0), p_above(means, 0.0), "anytime-valid betting")
+
+
+def _non_inferiority(pairs: PairedScores, margin: float, anytime: bool) -> float:
+    return p_above(pairs.document_means(), -margin) if anytime else non_inferiority(pairs, margin)
 
 
 def _flips(arm: ArmColumns, baseline: ArmColumns, rows: PairedRows, pairs: PairedScores) -> tuple[Flip, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 import numpy as np
@@ -23,16 +23,27 @@ def align(*tables: SampleTable) -> list[Rows]:
     return [np.flatnonzero(np.isin(table.question, common, assume_unique=True)) for table in tables]
 
 
-def count_questions(tables: Mapping[str, SampleTable]) -> int:
-    """How many distinct questions the arms were asked together."""
-    questions = [table.question for table in tables.values()]
-    if all(np.array_equal(question, questions[0]) for question in questions[1:]):
-        return len(questions[0])
-    return len(np.unique(np.concatenate(questions)))
+def planned(tables: Sequence[SampleTable]) -> IntArray:
+    """The `doc_id` of every distinct question the arms were asked, ascending: that is the planned order."""
+    if not tables:
+        return np.zeros(0, np.int64)
+    if all(np.array_equal(table.question, tables[0].question) for table in tables[1:]):
+        return tables[0].doc_id
+    _, first = np.unique(np.concatenate([table.question for table in tables]), return_index=True)
+    return np.sort(np.concatenate([table.doc_id for table in tables])[first])
+
+
+def first_documents(doc_id: IntArray, plan: IntArray, documents: int) -> IntArray:
+    """Rows of `doc_id` that belong to the first `documents` of the plan."""
+    order = np.unique(plan)
+    last = order[min(documents, len(order)) - 1] if documents > 0 and len(order) else -1
+    return np.flatnonzero(doc_id <= last)
 
 
 def refuse_other_prompts(task: str, tables: Mapping[str, SampleTable]) -> None:
     """Raise PairingError when an arm was asked a paired question in other words than the first arm."""
+    if not tables:
+        return
     (first, base), *others = tables.items()
     for arm, table in others:
         base_rows, rows = align(base, table)

@@ -48,6 +48,11 @@ class PairedScores:
         sums: FloatArray = np.add.reduceat(self.arm - self.baseline, self.starts)
         return sums
 
+    def document_means(self) -> FloatArray:
+        """Mean score difference of each document, (documents,)."""
+        means: FloatArray = self.document_sums() / np.diff(np.append(self.starts, self.n))
+        return means
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
