@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -72,6 +73,7 @@ def against_lm_eval(options: argparse.Namespace) -> tuple[float, float]:
 
 def harness(options: argparse.Namespace, arms: str, name: str) -> float:
     """Seconds of `evalharness run` as a user types it."""
+    shutil.rmtree(options.work / name, ignore_errors=True)
     command = [sys.executable, "-m", "evalharness", "run", options.profile, "--arms", arms]
     command += ["--tasks", task(options), "--limit", str(options.documents), "--out", str(options.work / name)]
     began = time.perf_counter()

@@ -17,6 +17,8 @@ from evalharness.engines.base import Engine, Request
 from evalharness.engines.process import SupervisedEngine
 from evalharness.errors import EngineError, EvidenceError, SpecError
 from evalharness.spec import ArmSpec, load_spec
+from tests.engines.tiny_model import requests as tiny_requests
+from tests.engines.tiny_model import run_spec, write_model
 
 ROOT = Path(__file__).parents[2]
 SPEC = load_spec("canary-v3")
@@ -218,3 +220,25 @@ def test_close_waits_for_what_the_child_held(tmp_path: Path) -> None:
     engine.open(SPEC)
     engine.close()
     assert waited == [True]
+
+
+def test_the_emulated_engine_killed_while_answering_keeps_its_answers(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    engine = SupervisedEngine("evalharness.engines.emulated:create")
+    engine.log_to(lambda arm: tmp_path / f"{arm}.log")
+    try:
+        engine.open(run_spec(model))
+        engine.use(STOCK)
+        answers = engine.generate(tiny_requests([70] * 64, max_tokens=200, temperature=0.5))
+        kept = [next(answers)]
+        assert engine._process is not None
+        os.kill(engine._process._child.pid, signal.SIGKILL)
+        with pytest.raises(EngineError, match="killed by SIGKILL") as caught:
+            kept.extend(answers)
+        assert len(kept) < 64
+        assert all(answer.finish_reason != "error" for answer in kept)
+        assert "--resume" in caught.value.remedy
+        engine.open(run_spec(model))
+        assert engine.use(STOCK).descriptors
+    finally:
+        engine.close()
