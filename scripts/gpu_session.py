@@ -2,9 +2,9 @@
 
     python scripts/gpu_session.py OUT [--steps kernel,canary,...] [--data DIR] [--seconds 540]
 
-OUT receives session.json (step, command, exit status, seconds), one log a step and runs.tar.gz, which holds the run
-folders; all is written after every step, so that a session cut short keeps what it has. A step that fails does not
-stop the next; one for which no time is left is skipped and says so.
+OUT receives session.json (step, command, exit status, seconds) and runs.tar.gz, which holds the run folders and a log
+of every step; both are written after every step, so that a session cut short keeps what it has. A step that fails
+does not stop the next; one for which no time is left is skipped and says so.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 EVALHARNESS = (sys.executable, "-m", "evalharness")
 HERE = Path(__file__).parent
+TAIL_LINES = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +66,16 @@ def main() -> int:
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
     runs = Path(options.runs)
-    runs.mkdir(parents=True, exist_ok=True)
+    (runs / "logs").mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + options.seconds
     outcomes: list[Outcome] = []
     for step in chosen(options.steps):
         command = tuple(part.format(runs=runs, data=options.data) for part in step.command)
-        log = options.out / f"{step.name}.log"
+        log = runs / "logs" / f"{step.name}.log"
         outcome = perform(step, command, log, min(step.limit_s, deadline - time.monotonic()))
         outcomes.append(outcome)
         print(f"{outcome.name:10} status {outcome.status} in {outcome.seconds:.0f} s {outcome.note}", flush=True)
+        print(tail(log), flush=True)
         save(options.out, runs, outcomes)
     return int(any(outcome.status is None for outcome in outcomes))
 
@@ -89,6 +91,12 @@ def perform(step: Step, command: tuple[str, ...], log: Path, limit_s: float) -> 
         except subprocess.TimeoutExpired:
             return Outcome(step.name, command, None, time.monotonic() - began, f"stopped after {limit_s:.0f} s")
     return Outcome(step.name, command, done.returncode, time.monotonic() - began)
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log, for whoever watches."""
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
+    return "\n".join(f"    {line}" for line in lines[-TAIL_LINES:])
 
 
 def save(out: Path, runs: Path, outcomes: list[Outcome]) -> None:
