@@ -16,6 +16,7 @@ from typing import Any
 
 from evalharness.capture.graph_nodes import kernels_being_captured, plans
 from evalharness.capture.paths import CAPTURE_PATHS
+from evalharness.errors import EngineError
 
 HEADS, WIDTH, VALUE_WIDTH, BLOCK = 16, 576, 512, 64  # DeepSeek V3's latent: 512 + 64 rotary, shared by all heads
 DUMMY_LENGTH = 1
@@ -79,9 +80,12 @@ class Decode:
 
 
 def check_kernel(lengths: Sequence[int] = LENGTHS) -> list[KernelRow]:
-    """Run eagerly and under both capture paths; raises ImportError without vLLM."""
-    torch = import_module("torch")
-    decode = Decode(torch, import_module("vllm.v1.attention.ops.flashmla"), lengths)
+    """Run eagerly and under both capture paths; raises EngineError without vLLM."""
+    try:
+        torch, flashmla = import_module("torch"), import_module("vllm.v1.attention.ops.flashmla")
+    except ImportError as error:
+        raise EngineError(f"FlashMLA cannot be loaded: {error}.", "pip install 'evalharness[vllm]'") from error
+    decode = Decode(torch, flashmla, lengths)
     reference = decode.reference()
     decode.set_lengths(lengths)
     eager = _row("eager", decode.run(decode.plan()), reference, None)
@@ -122,4 +126,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except EngineError as error:
+        raise SystemExit(f"error: {error}") from error
