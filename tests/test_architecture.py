@@ -24,6 +24,7 @@ ORDER = [
     "gate",
     "compare",
     "assess",
+    "watch",
     "reasoning",
     "capture",
     "canary",
