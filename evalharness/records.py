@@ -245,11 +245,11 @@ class Flip:
 class Contrast:
     """`arm` minus `baseline` on the questions both answered.
 
-    `gains` and `losses` count questions whose score rose or fell. P values are one-sided and not yet
-    adjusted; `*_holm` are adjusted over the tasks of the run. `p_non_inferior` tests "worse by `margin` or
-    more". `detectable` is the smallest true loss that this n finds with 80 % power. `p_unpaired` is the
-    unpaired z test, for reference only. `unpaired` counts the questions only one arm answered, with the first
-    few as (arm, doc_id, repeat); `flips` lists the first of each direction.
+    `gains` and `losses` count questions whose score rose or fell. `second_interval` is another estimator's, to
+    check by. P values are one-sided; `*_holm` are adjusted over the tasks of the run. `p_non_inferior` tests
+    "worse by `margin` or more". `detectable` is the smallest true loss this n finds with 80 % power, `p_unpaired`
+    the unpaired z test, for reference. `unpaired` counts the questions only one arm answered, its first few
+    examples are (arm, doc_id, repeat); `flips` lists the first of each direction.
     """
 
     arm: str
@@ -268,6 +268,7 @@ class Contrast:
     p_better_holm: float | None = None
     margin: float | None = None
     p_non_inferior: float | None = None
+    second_interval: Interval | None = None
     detectable: float | None = None
     p_unpaired: float | None = None
     unpaired: Mapping[str, int] = field(default_factory=dict)
@@ -298,9 +299,8 @@ class NoiseFloor:
 
 @dataclass(frozen=True, slots=True)
 class GateRates:
-    """What the gate does by chance at this n: `false_alarm` fails and `withheld` neither passes nor fails an
-    arm that equals the reference; `miss` passes one whose true loss is `loss`. `discordance` is the share of
-    answers assumed to flip by noise alone."""
+    """Chances of the gate at this n: `false_alarm` fails, `withheld` neither passes nor fails an equal arm; `miss`
+    passes a true loss of `loss`. `discordance` is the share of answers assumed to flip by noise alone."""
 
     documents: int
     repeats: int

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evalharness.compare import first_divergences
 from evalharness.errors import PairingError, RecordError
 from evalharness.policy import load_policy
 from evalharness.records import Cause, Outcome
@@ -233,3 +234,22 @@ def test_an_arm_that_was_stopped_early_is_judged_by_what_it_answered() -> None:
     refusing = judge(samples, run=stopped)
     assert refusing.verdict.outcome is Outcome.INCONCLUSIVE
     assert "does not allow" in " ".join(refusing.verdict.reasons)
+
+
+def test_every_answer_knows_its_first_diverging_token() -> None:
+    found = first_divergences(answers("stock", [1, 0, 0]), answers("eager", [1, 1]))
+    assert list(found.values()) == [None, 3]
+
+
+def test_a_second_estimator_stands_beside_the_first() -> None:
+    for repeats, method in ((1, "Newcombe"), (4, "cluster t")):
+        rng = np.random.default_rng(7)
+        base = rng.random(400) < 0.9
+        arms = single(
+            eager=answers("eager", base, repeats), native=answers("native", base & (rng.random(400) < 0.9), repeats)
+        )
+        (found,) = judge(arms).tasks[0].contrasts
+        assert found.interval is not None
+        assert found.second_interval is not None
+        assert found.second_interval.method == method
+        assert found.second_interval.low == pytest.approx(found.interval.low, abs=0.01)

@@ -240,6 +240,8 @@ def test_a_margin_for_another_n_is_refused_where_widening_would_mean_nothing() -
     found = judge(one_task("gsm8k", eager=answers("eager", right), native=answers("native", right)))
     assert found.verdict.outcome is Outcome.INCONCLUSIVE
     assert "refused" in reasons(found)
+    assert found.tasks[0].rates is not None
+    assert found.tasks[0].rates.withheld > 0.9
 
 
 def test_the_margin_of_the_calibrated_n_holds_as_it_is() -> None:

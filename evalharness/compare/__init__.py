@@ -9,13 +9,15 @@ from evalharness.compare.published import quoted
 from evalharness.compare.task import ArmSamples, load_task, measure
 from evalharness.gate import Context, arm_outcome, judge_run, judge_task
 from evalharness.policy import Policy
-from evalharness.records import ArmEvidence, ArmSummary, Comparison, Run, TaskComparison
+from evalharness.records import ArmEvidence, ArmSummary, Comparison, Run, Sample, TaskComparison
+from evalharness.stats.divergence import SAME, first_divergence
 from evalharness.stats.significance import holm
+from evalharness.table import Tokens
 
 Samples = Mapping[str, ArmSamples]
 ON_TRUST = "Capture paths are taken on trust: policy {policy} asks for no evidence."
 
-__all__ = ["compare"]
+__all__ = ["compare", "first_divergences", "reference_arm"]
 
 
 def compare(run: Run, samples: Samples, evidence: Mapping[str, ArmEvidence], policy: Policy) -> Comparison:
@@ -51,6 +53,14 @@ def compare(run: Run, samples: Samples, evidence: Mapping[str, ArmEvidence], pol
         published=quoted(run.spec, {task.task for task in tasks}),
         notes=() if policy.required_evidence else (ON_TRUST.format(policy=policy.name),),
     )
+
+
+def first_divergences(arm: Sequence[Sample], reference: Sequence[Sample]) -> dict[tuple[str, int, int], int | None]:
+    """Index of the first token that differs, by the key of each answer both arms gave; None where none does."""
+    known = {sample.key: sample.token_ids for sample in reference}
+    shared = [sample for sample in arm if sample.key in known]
+    found = first_divergence(Tokens.of([s.token_ids for s in shared]), Tokens.of([known[s.key] for s in shared]))
+    return {s.key: None if at == SAME else int(at) for s, at in zip(shared, found, strict=True)}
 
 
 def reference_arm(arms: Sequence[ArmSummary]) -> str | None:

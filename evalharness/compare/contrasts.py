@@ -10,7 +10,7 @@ from evalharness.compare.arms import ArmColumns, PairedRows, paired_scores
 from evalharness.compare.pairing import align, unpaired
 from evalharness.records import Contrast, Flip, NoiseFloor, Recovery
 from evalharness.stats import recovery as recovering
-from evalharness.stats.clusters import PairedScores, difference_interval, non_inferiority, quantile
+from evalharness.stats.clusters import PairedScores, difference_interval, non_inferiority, quantile, second_interval
 from evalharness.stats.divergence import SAME, first_divergence
 from evalharness.stats.sequential import p_above
 from evalharness.stats.significance import PairedTest, paired_test, unpaired_z
@@ -57,6 +57,7 @@ def contrast(
         p_two_sided=test.p_two_sided,
         margin=margin,
         p_non_inferior=_non_inferiority(pairs, margin, anytime) if margin is not None else None,
+        second_interval=second_interval(pairs, level),
         p_unpaired=unpaired_z(pairs.arm, pairs.baseline),
         unpaired=counts,
         unpaired_examples=tuple(examples),

@@ -97,6 +97,7 @@ def measure(task: TaskArms, spec: Mapping[str, object], policy: Policy, seed: in
     design = _design(task, noise, policy)
     scores = tuple(_score(task, arm, policy) for arm in task.arms.values())
     figures = published_figures(task.name, spec, policy, scores, documents)
+    rates = gate_rates(design, margin or policy.task(task.name).margin, seed)
     notes = (margin_note, *published_notes(figures), *_stop_notes(task))
     return TaskComparison(
         task=task.name,
@@ -108,7 +109,7 @@ def measure(task: TaskArms, spec: Mapping[str, object], policy: Policy, seed: in
         verdict=UNJUDGED,
         recovery=tuple(_recoveries(task, policy.level, seed)),
         noise=noise,
-        rates=gate_rates(design, margin, seed) if margin else None,
+        rates=rates,
         published=figures,
         notes=tuple(note for note in notes if note),
     )

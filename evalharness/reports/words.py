@@ -85,7 +85,8 @@ def contrast_line(found: Contrast) -> str:
         return f"{found.arm} - {found.baseline}: no question answered by both"
     words = (
         f"{found.arm} - {found.baseline}: {found.difference:+.3f} {limits(found.interval)}, {found.test} "
-        f"p {p_value(found.p_two_sided)}, {found.gains} gained, {found.losses} lost of {found.n}"
+        f"p {p_value(found.p_two_sided)}, {found.gains} gained, {found.losses} lost of {found.n} "
+        f"(unpaired z, for reference only: p {p_value(found.p_unpaired)})"
     )
     if found.detectable is not None:
         words += f"; finds a loss of {found.detectable:.3f} with 80 % power"

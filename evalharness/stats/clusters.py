@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.special import ndtr, stdtr, stdtrit
 
 from evalharness.records import Interval
-from evalharness.stats.intervals import FloatArray, normal_quantile, tango, tango_statistic, wilson
+from evalharness.stats.intervals import FloatArray, newcombe, normal_quantile, tango, tango_statistic, wilson
 
 IntArray = npt.NDArray[np.int64]
 
@@ -117,6 +117,16 @@ def difference_interval(pairs: PairedScores, level: float) -> Interval:
     counts = effective_counts(pairs)
     interval = tango(counts.gains, counts.losses, counts.n, level, counts.quantile(level))
     return interval if counts.freedom is None else replace(interval, method="Tango, Rao-Scott clusters")
+
+
+def second_interval(pairs: PairedScores, level: float) -> Interval | None:
+    """The difference by another estimator, to check the first by: Newcombe's for one 0/1 answer a document,
+    the cluster t of document means for repeated ones."""
+    if not pairs.independent:
+        return cluster_t_interval(pairs.document_means(), level)
+    cells = np.bincount((2 * pairs.arm + pairs.baseline).astype(np.int64), minlength=4)
+    neither, losses, gains, both = (float(count) for count in cells)
+    return newcombe(both, gains, losses, neither, level)
 
 
 def accuracy_interval(scores: FloatArray, starts: IntArray, level: float) -> Interval:
