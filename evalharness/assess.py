@@ -2,20 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
 from evalharness.compare import compare
-from evalharness.policy import load_policy
-from evalharness.records import Comparison
+from evalharness.errors import SpecError, UnknownName
+from evalharness.policy import Policy, load_policy
+from evalharness.records import ArmEvidence, Comparison, Run, Sample
 from evalharness.store import RunFolder
 
+POLICY_FILE = "policy.json"  # the policy as applied, so that another machine judges by the same one
 
-def assess(folder: RunFolder) -> Comparison:
-    """Compare the arms of a stored run by its policy.
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All that a run left on disk; `samples` maps task -> arm -> answers."""
+
+    run: Run
+    samples: Mapping[str, Mapping[str, Sequence[Sample]]]
+    evidence: Mapping[str, ArmEvidence]
+    policy: Policy
+
+    @property
+    def comparison(self) -> Comparison:
+        """Compared anew at each call; raises PairingError when two arms did not answer the same questions."""
+        return compare(self.run, self.samples, self.evidence, self.policy)
+
+
+def read_stored(folder: RunFolder, policy: Policy | None = None) -> Stored:
+    """Read a run, to be judged by `policy` or else by the one its spec names.
 
     Raises:
         RecordError: a record of the run cannot be read.
-        PairingError: two arms did not answer the same questions.
+        UnknownName, SpecError: the policy is neither at hand nor stored with the run.
     """
     run = folder.read_run()
     tasks = [task["name"] for task in run.spec["tasks"]]
     samples = {task: {arm.name: folder.read_samples(task, arm.name) for arm in run.arms} for task in tasks}
-    return compare(run, samples, folder.read_evidence(), load_policy(run.spec["policy"]))
+    return Stored(run, samples, folder.read_evidence(), policy or _policy(folder, run))
+
+
+def stored_policy(folder: RunFolder) -> Policy | None:
+    """The policy that a run was judged by when its tables were written, if they were."""
+    if not (folder.path / POLICY_FILE).exists():
+        return None
+    return Policy.model_validate_json(folder.read_text(POLICY_FILE))
+
+
+def assess(folder: RunFolder) -> Comparison:
+    """Compare the arms of a stored run by its policy; raises as `read_stored` does, and PairingError."""
+    return read_stored(folder).comparison
+
+
+def _policy(folder: RunFolder, run: Run) -> Policy:
+    try:
+        return load_policy(run.spec["policy"])
+    except (SpecError, UnknownName):
+        kept = stored_policy(folder)
+        if kept is None:
+            raise
+        return kept

@@ -1,0 +1,313 @@
+"""Tables of the sign-off report: title, columns and cells, as every format shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Final, Literal
+
+from evalharness.assess import Stored
+from evalharness.evidence import evidence_faults
+from evalharness.records import (
+    Answer,
+    ArmEvidence,
+    ArmScore,
+    ArmSummary,
+    Cause,
+    Comparison,
+    Outcome,
+    Run,
+    TaskComparison,
+)
+from evalharness.reports.words import MISSING, figure, limits, p_value, plain, rates_line, size
+
+Tone = Literal["", "good", "bad", "warn"]
+TONES: Final[Mapping[str, Tone]] = {
+    Outcome.PASS: "good",
+    Outcome.FAIL: "bad",
+    Outcome.ERROR: "bad",
+    Outcome.INVALID: "warn",
+    Outcome.INCONCLUSIVE: "warn",
+    Answer.YES: "good",
+    Answer.NO: "bad",
+    Answer.UNDECIDED: "warn",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell; `small` goes under `text`, `tone` colours what the words already say."""
+
+    text: str
+    small: str = ""
+    tone: Tone = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row with its header; rows of one `group` (a task) stand together under its name."""
+
+    head: str
+    cells: tuple[Cell, ...]
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """`columns` name every column but the first, whose cells are the rows' headers. `about` is one sentence."""
+
+    title: str
+    about: str
+    corner: str
+    columns: tuple[str, ...]
+    rows: tuple[Row, ...]
+
+    @property
+    def groups(self) -> list[tuple[str, list[Row]]]:
+        """Rows by group, in order."""
+        return [(group, list(rows)) for group, rows in groupby(self.rows, key=lambda row: row.group)]
+
+
+# --- verdict ---------------------------------------------------------------------------------------------
+
+ASKED: Final = {
+    "reproduced": "Reproduced: is stock worse than eager?",
+    "recovered": "Recovered: is patched better than stock, and as good as eager?",
+    "no_regression": "No regression: is the arm as good as the reference?",
+    "as_published": "As published: do the intervals hold the published figures?",
+}
+
+
+def questions(comparison: Comparison) -> Table:
+    """One row a question, one column a task."""
+    names = dict.fromkeys(q.name for task in comparison.tasks for q in task.verdict.questions)
+    rows = [
+        Row(ASKED.get(name, plain(name)), tuple(_answer(task, name) for task in comparison.tasks)) for name in names
+    ]
+    rows.append(Row("Verdict", tuple(_verdict(task) for task in comparison.tasks)))
+    tasks = tuple(plain(task.task) for task in comparison.tasks)
+    return Table("Questions", "What the run was asked, and its answer on each task.", "question", tasks, tuple(rows))
+
+
+def _answer(task: TaskComparison, name: str) -> Cell:
+    found = [question for question in task.verdict.questions if question.name == name]
+    if not found:
+        return Cell(MISSING, "not asked of this task")
+    order = (Answer.NO, Answer.UNDECIDED, Answer.YES)
+    worst = min((question.answer for question in found), key=order.index)
+    return Cell(worst.value, plain(" ".join(r for q in found for r in q.reasons)), TONES[worst])
+
+
+def _verdict(task: TaskComparison) -> Cell:
+    outcome = task.verdict.outcome
+    blocked = outcome in {Outcome.INVALID, Outcome.ERROR, Outcome.INCONCLUSIVE}
+    return Cell(outcome.value, plain(" ".join(task.verdict.reasons)) if blocked else "", TONES[outcome])
+
+
+# --- results ---------------------------------------------------------------------------------------------
+
+
+def results(comparison: Comparison) -> Table:
+    """One row per task and arm."""
+    columns = (
+        "accuracy",
+        f"minus {plain(comparison.reference)}",
+        "verdict",
+        "recovery",
+        "p",
+        "tokens alike",
+        "n answered",
+    )
+    rows = [
+        Row(plain(score.arm), tuple(_result(comparison, task, score)), plain(task.task))
+        for task in comparison.tasks
+        for score in task.scores
+    ]
+    about = (
+        f"Accuracy with its {comparison.level:.0%} interval; differences are paired, question by question; "
+        "p is two-sided."
+    )
+    return Table("Results", about, "arm", columns, tuple(rows))
+
+
+def _result(comparison: Comparison, task: TaskComparison, score: ArmScore) -> Iterator[Cell]:
+    found = task.contrast(score.arm, comparison.reference or "")
+    recovery = next((r for r in task.recovery if r.arm == score.arm), None)
+    yield Cell(figure(score.value), limits(score.interval))
+    yield Cell(_signed(found.difference), limits(found.interval)) if found else Cell("reference")
+    yield Cell(score.outcome.value, tone=TONES[score.outcome]) if score.outcome else Cell(MISSING)
+    yield Cell(figure(recovery.value), limits(recovery.interval)) if recovery else Cell(MISSING)
+    yield Cell(p_value(found.p_two_sided), found.test) if found else Cell(MISSING)
+    yield Cell(figure(score.agreement.tokens) if score.agreement else MISSING)
+    yield Cell(size(task), f"{score.n} of {score.asked}")
+
+
+def _signed(difference: float | None) -> str:
+    return MISSING if difference is None else f"{difference:+.3f}"
+
+
+def causes(comparison: Comparison) -> Table:
+    """Answers by cause; the points each cause costs under the count."""
+    named = [cause for cause in Cause if _any(comparison, cause)]
+    rows = [
+        Row(plain(score.arm), tuple(_cause(score, cause) for cause in named), plain(task.task))
+        for task in comparison.tasks
+        for score in task.scores
+    ]
+    about = "How many answers ended how, with the accuracy each cause costs. Infrastructure errors are never wrong."
+    return Table("Causes", about, "arm", tuple(cause.value.replace("_", " ") for cause in named), tuple(rows))
+
+
+def _any(comparison: Comparison, cause: Cause) -> bool:
+    return any(score.causes.get(cause.value) for task in comparison.tasks for score in task.scores)
+
+
+def _cause(score: ArmScore, cause: Cause) -> Cell:
+    lost = score.lost.get(cause.value)
+    return Cell(str(score.causes.get(cause.value, 0)), f"{-lost:.3f}" if lost else "")
+
+
+def noise_lines(comparison: Comparison) -> Iterator[str]:
+    """Noise floor of every A/A pair, and what the gate does by chance."""
+    for task in comparison.tasks:
+        for noise in task.noise:
+            yield (
+                f"{plain(task.task)}: {plain(noise.arms[0])} and {plain(noise.arms[1])} differ by "
+                f"{noise.difference:+.3f} ({noise.flips} answers flip); differences up to {noise.floor:.3f} are noise."
+            )
+        rates = rates_line(task)
+        if rates:
+            yield f"{plain(task.task)}: {plain(rates)}."
+
+
+# --- evidence and costs ----------------------------------------------------------------------------------
+
+
+def evidence(stored: Stored) -> Table:
+    """What proves each arm's path: one column an arm."""
+    arms = [arm for arm in stored.run.arms if arm.name in stored.evidence]
+    proofs = [(arm, stored.evidence[arm.name]) for arm in arms]
+    settings = dict.fromkeys(key for _, proof in proofs for key in proof.requested)
+    rows = [Row(name, tuple(show(proof) for _, proof in proofs)) for name, show in EVIDENCE.items()]
+    rows += [Row(key.replace("_", " "), tuple(_setting(proof, key) for _, proof in proofs)) for key in settings]
+    required = stored.policy.required_evidence
+    rows.append(Row("proof", tuple(_proof(arm, proof, required) for arm, proof in proofs)))
+    about = "Whether each arm ran the path it names; a setting shows what was observed."
+    return Table("Evidence", about, "", tuple(plain(arm.name) for arm in arms), tuple(rows))
+
+
+def _state(proof: ArmEvidence) -> Cell:
+    known = [d.shared for d in proof.descriptors if d.shared is not None]
+    if not known:
+        return Cell("no graph" if not proof.descriptors else "not observable")
+    words = "shared" if all(known) else "mixed" if any(known) else "fresh"
+    return Cell(words, f"{len(known)} of {len(proof.descriptors)} graphs")
+
+
+def _planned(proof: ArmEvidence) -> Cell:
+    known = [d.plan_recorded for d in proof.descriptors if d.plan_recorded is not None]
+    if not known:
+        return Cell(MISSING if not proof.descriptors else "not observable")
+    return Cell(f"{sum(known)} of {len(known)} graphs")
+
+
+def _changed(proof: ArmEvidence) -> Cell:
+    names = dict.fromkeys(name for d in proof.descriptors for name in d.changed)
+    return Cell(str(len(names)) if proof.descriptors else MISSING, plain(", ".join(names))[:160])
+
+
+EVIDENCE: Final[dict[str, Callable[[ArmEvidence], Cell]]] = {
+    "state of warm-up and capture": _state,
+    "planning kernel in the graph": _planned,
+    "attributes the warm-up changed": _changed,
+    "full-graph replays": lambda proof: Cell(f"{proof.full_replays:,}"),
+    "eager steps": lambda proof: Cell(f"{proof.eager_steps:,}"),
+    "engine": lambda proof: Cell(plain(f"{proof.engine} {proof.engine_version}")),
+}
+
+
+def _setting(proof: ArmEvidence, key: str) -> Cell:
+    wanted, observed = proof.requested.get(key), proof.observed.get(key)
+    if wanted == observed:
+        return Cell(plain(observed))
+    return Cell(plain(observed or "not observed"), f"requested {plain(wanted)}", "bad")
+
+
+def _proof(arm: ArmSummary, proof: ArmEvidence, required: Sequence[str]) -> Cell:
+    faults = [plain(fault) for fault in evidence_faults(arm, proof, required)]
+    return Cell("missing", " ".join(faults), "bad") if faults else Cell("complete", tone="good")
+
+
+def costs(stored: Stored) -> Table:
+    """What each arm costs: one column an arm, none of it tested."""
+    arms = [arm for arm in stored.run.arms if arm.name in stored.evidence]
+    found = [stored.evidence[arm.name].costs for arm in arms]
+    rows = [
+        Row(label, tuple(Cell(show(cost[key])) if key in cost else Cell(MISSING) for cost in found))
+        for key, (label, show) in COSTS.items()
+        if any(key in cost for cost in found)
+    ]
+    rows.append(Row("wall time of the arm", tuple(Cell(f"{arm.seconds:.1f} s") for arm in arms)))
+    about = "Measured once, on the machine named under provenance; not tested, not part of the verdict."
+    return Table("Costs", about, "", tuple(plain(arm.name) for arm in arms), tuple(rows))
+
+
+def _bytes(count: float) -> str:
+    for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if abs(count) >= step:
+            return f"{count / step:.1f} {unit}"
+    return f"{count:.0f} B"
+
+
+COSTS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
+    "capture_seconds": ("capture time", lambda value: f"{value:.2f} s"),
+    "graph_bytes": ("graph memory", _bytes),
+    "graph_nodes": ("graph nodes", lambda value: f"{value:,.0f}"),
+    "decode_tokens_per_s": ("decode speed", lambda value: f"{value:,.0f} tokens/s"),
+    "load_seconds": ("load time", lambda value: f"{value:.1f} s"),
+}
+
+
+# --- provenance ------------------------------------------------------------------------------------------
+
+
+def provenance(run: Run, policy: str) -> Table:
+    """What ran where."""
+    known = run.provenance
+    facts: dict[str, Any] = {
+        "run": run.run_id,
+        "started": run.created,
+        "finished": run.finished or "not finished",
+        "fingerprint": run.fingerprint,
+        "model": _engine(run).get("model"),
+        "model revision": _engine(run).get("revision"),
+        "model SHA-256": run.identity.get("model"),
+        "policy": policy,
+        "seed": run.spec.get("seed"),
+        "git commit": _commit(known.get("git")),
+        "packages": _pairs(known.get("packages")),
+        "python": known.get("python"),
+        "platform": known.get("platform"),
+        "CPU": _pairs(known.get("cpu")),
+        "GPU": "; ".join(_pairs(gpu) for gpu in known.get("gpu") or ()) or "none",
+        "environment": _pairs(known.get("environment")),
+    }
+    facts |= {name: value for name, value in run.identity.items() if name.startswith("task ")}
+    rows = tuple(Row(name, (Cell(plain(value)),)) for name, value in facts.items() if value not in (None, ""))
+    return Table("Provenance", "What ran where.", "", ("value",), rows)
+
+
+def _engine(run: Run) -> Mapping[str, Any]:
+    engine: Mapping[str, Any] = run.spec.get("engine", {})
+    return engine
+
+
+def _commit(git: Any) -> str:
+    if not isinstance(git, Mapping):
+        return "unknown"
+    return f"{git.get('commit')}{' (with uncommitted changes)' if git.get('dirty') else ''}"
+
+
+def _pairs(values: Any) -> str:
+    return ", ".join(f"{k} {v}" for k, v in values.items()) if isinstance(values, Mapping) else ""
