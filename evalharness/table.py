@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import chain
-from typing import Final
+from itertools import chain, islice
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,9 @@ KeyArray = npt.NDArray[np.uint64]
 BoolArray = npt.NDArray[np.bool_]
 
 STRIDE: Final = 16  # tokens compared in one step
+BATCH: Final = 65_536  # samples held as objects at a time
 CAUSES: Final = tuple(Cause)
+_CAUSE_INDEX: Final = {cause: index for index, cause in enumerate(CAUSES)}
 DEGENERATE_CAUSES: Final = frozenset({Cause.LOOP, Cause.EMPTY})
 DEGENERATE_FLAGS: Final = frozenset({"loop", "empty", "alphabet_drift"})
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -40,10 +42,18 @@ class Tokens:
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> Tokens:
         """Pack one sequence per answer."""
-        length = np.fromiter((len(row) for row in rows), np.int64, len(rows))
+        length = np.fromiter(map(len, rows), np.int64, len(rows))
         flat = np.zeros(int(length.sum()) + STRIDE, np.int32)
         flat[:-STRIDE] = np.fromiter(chain.from_iterable(rows), np.int32, int(length.sum()))
         return cls(flat, np.cumsum(length) - length, length)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Tokens]) -> Tokens:
+        """The rows of `parts` one after the other."""
+        offsets = np.cumsum([0, *(len(part.flat) for part in parts[:-1])])
+        starts = [part.start + offset for part, offset in zip(parts, offsets, strict=True)]
+        flat = np.concatenate([part.flat for part in parts])
+        return cls(flat, np.concatenate(starts), np.concatenate([part.length for part in parts]))
 
     def take(self, order: IntArray) -> Tokens:
         """The rows `order`, without moving a token."""
@@ -98,24 +108,16 @@ class SampleTable:
 
     @classmethod
     def from_samples(cls, samples: Iterable[Sample]) -> SampleTable:
-        """Columns of `samples`, in any order; raises PairingError when a question is answered twice."""
-        rows = list(samples)
-        doc_hash = _bytes(s.doc_hash for s in rows)
-        doc_id, repeat = _ints(s.doc_id for s in rows), _ints(s.repeat for s in rows)
-        return cls.from_columns(
-            doc_id=doc_id,
-            repeat=repeat,
-            doc_hash=doc_hash,
-            prompt=digest(_bytes(s.prompt_hash for s in rows)),
-            scores=_scores([s.scores for s in rows]),
-            cause=np.array([CAUSES.index(s.cause) for s in rows], np.int8),
-            capped=np.array([s.finish_reason == "length" for s in rows], np.bool_),
-            degenerate=np.array([_is_degenerate(s) for s in rows], np.bool_),
-            output_tokens=_ints(s.output_tokens for s in rows),
-            seconds=np.array([s.seconds for s in rows], np.float64),
-            text=np.array([hash(s.response) & 0xFFFFFFFFFFFFFFFF for s in rows], np.uint64),
-            tokens=Tokens.of([s.token_ids for s in rows]),
-        )
+        """Columns of `samples`, in any order; a generator is consumed BATCH samples at a time.
+
+        Raises:
+            PairingError: a question is answered twice.
+        """
+        source = iter(samples)
+        parts = [_columns(list(islice(source, BATCH)))]
+        while batch := list(islice(source, BATCH)):
+            parts.append(_columns(batch))
+        return cls.from_columns(**_joined(parts))
 
     @classmethod
     def from_columns(
@@ -187,9 +189,39 @@ def _ints(values: Iterable[int]) -> IntArray:
     return np.fromiter(values, np.int64)
 
 
-def _scores(rows: Sequence[Mapping[str, float]]) -> dict[str, FloatArray]:
-    names = dict.fromkeys(chain.from_iterable(rows))
-    return {name: np.array([row.get(name, np.nan) for row in rows], np.float64) for name in names}
+def _columns(rows: Sequence[Sample]) -> dict[str, Any]:
+    """The arguments of `SampleTable.from_columns`."""
+    names = dict.fromkeys(chain.from_iterable(s.scores for s in rows))
+    return {
+        "doc_id": _ints(s.doc_id for s in rows),
+        "repeat": _ints(s.repeat for s in rows),
+        "doc_hash": _bytes(s.doc_hash for s in rows),
+        "prompt": digest(_bytes(s.prompt_hash for s in rows)),
+        "scores": {name: np.array([s.scores.get(name, np.nan) for s in rows], np.float64) for name in names},
+        "cause": np.fromiter((_CAUSE_INDEX[s.cause] for s in rows), np.int8),
+        "capped": np.array([s.finish_reason == "length" for s in rows], np.bool_),
+        "degenerate": np.array([_is_degenerate(s) for s in rows], np.bool_),
+        "output_tokens": _ints(s.output_tokens for s in rows),
+        "seconds": np.array([s.seconds for s in rows], np.float64),
+        "text": np.array([hash(s.response) & 0xFFFFFFFFFFFFFFFF for s in rows], np.uint64),
+        "tokens": Tokens.of([s.token_ids for s in rows]),
+    }
+
+
+def _joined(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The columns of `parts` one after the other; a score that a part lacks is NaN there."""
+    if len(parts) == 1:
+        return parts[0]
+    plain = [name for name in parts[0] if name not in {"scores", "tokens"}]
+    joined: dict[str, Any] = {name: np.concatenate([part[name] for part in parts]) for name in plain}
+    names = dict.fromkeys(chain.from_iterable(part["scores"] for part in parts))
+    blank = [np.full(len(part["doc_id"]), np.nan) for part in parts]
+    joined["scores"] = {
+        name: np.concatenate([part["scores"].get(name, empty) for part, empty in zip(parts, blank, strict=True)])
+        for name in names
+    }
+    joined["tokens"] = Tokens.joined([part["tokens"] for part in parts])
+    return joined
 
 
 def _is_degenerate(sample: Sample) -> bool:

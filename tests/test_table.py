@@ -1,8 +1,11 @@
 """Samples as columns: nothing is lost, and order does not matter."""
 
 import numpy as np
+import pytest
 
+from evalharness import table as table_module
 from evalharness.records import Cause
+from evalharness.stats.divergence import SAME, first_divergence
 from evalharness.table import SampleTable, digest
 from tests.factories import make_sample
 
@@ -37,3 +40,20 @@ def test_digests_are_the_same_everywhere_and_differ() -> None:
     assert len(set(digest(words).tolist())) == 10_000
     assert (digest(words.astype("S64")) == digest(words)).all()
     assert digest(np.array([b"abc"])).tolist() == [digest(np.array([b"abc", b"longer than that"]))[0]]
+
+
+def test_samples_in_many_batches_make_the_same_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [
+        make_sample(
+            doc_id=i, doc_hash=f"{i}" * (1 + i % 3), token_ids=(i,) * i, scores={"exact_match": 1.0, f"m{i}": i}
+        )
+        for i in range(7)
+    ]
+    whole = SampleTable.from_samples(samples)
+    monkeypatch.setattr(table_module, "BATCH", 3)
+    parts = SampleTable.from_samples(iter(samples))
+    assert (parts.question == whole.question).all()
+    assert (first_divergence(parts.tokens, whole.tokens) == SAME).all()
+    assert {name: column[~np.isnan(column)].tolist() for name, column in parts.scores.items()} == {
+        name: column[~np.isnan(column)].tolist() for name, column in whole.scores.items()
+    }
