@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -33,6 +34,23 @@ class ArmSpec(Part):
     capture: Capture
     url: str | None = None
 
+    @field_validator("url")
+    @classmethod
+    def _is_a_plain_url(cls, value: str | None) -> str | None:
+        """A URL is written into records: no key may hide in it."""
+        if value is None:
+            return None
+        try:
+            parts = urlsplit(value)
+            sound = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            sound = False
+        if not sound or not value.isprintable() or " " in value:
+            raise ValueError("not a URL such as http://host:8000")
+        if parts.username or parts.password or parts.query or parts.fragment:
+            raise ValueError("a URL must hold no user, password or query; name the key's variable: engine.api_key_env")
+        return value
+
     @model_validator(mode="before")
     @classmethod
     def _capture_from_name(cls, value: object) -> object:
@@ -45,9 +63,12 @@ class ArmSpec(Part):
 
     @classmethod
     def parse(cls, text: str) -> ArmSpec:
-        """Read `stock`, `eager#2` or `stock=http://host:8000`; raises UnknownName."""
+        """Read `stock`, `eager#2` or `stock=http://host:8000`; raises UnknownName or SpecError."""
         name, _, url = text.partition("=")
-        return cls.model_validate({"name": name, "url": url or None})
+        try:
+            return cls.model_validate({"name": name, "url": url or None})
+        except ValidationError as error:
+            raise _in_words(error) from error
 
 
 class TaskSpec(Part):
@@ -161,6 +182,15 @@ class RunSpec(Part):
         if not isinstance(value, Sequence) or isinstance(value, str):
             return value
         return tuple({"name": item} if isinstance(item, str) else item for item in value)
+
+    @model_validator(mode="after")
+    def _servers_are_endpoints(self) -> RunSpec:
+        for arm in self.arms:
+            if self.engine.kind == "endpoint" and arm.url is None:
+                raise ValueError(f"arm {arm.name} has no server; write {arm.name}=http://host:8000")
+            if self.engine.kind != "endpoint" and arm.url is not None:
+                raise ValueError(f"arm {arm.name} has a URL, but engine.kind is {self.engine.kind}, not endpoint")
+        return self
 
     @model_validator(mode="after")
     def _names_are_unique(self) -> RunSpec:
@@ -278,7 +308,8 @@ def _in_words(error: ValidationError) -> SpecError:
     where = ".".join(str(part) for part in first["loc"] if part not in {"emulated", "vllm", "endpoint"}) or "spec"
     if first["type"] == "extra_forbidden":
         return SpecError(f"Unknown key {where!r} in the spec.", _nearest_key(str(first["loc"][-1])))
-    return SpecError(f"Spec value {where}: {_one_line(first['msg'])}.", "Correct it in the spec, or with --set.")
+    said = _one_line(first["msg"].removeprefix("Value error, "))
+    return SpecError(f"Spec value {where}: {said}.", "Correct it in the spec, or with --set.")
 
 
 def _nearest_key(key: str) -> str:

@@ -13,4 +13,4 @@ def local_model(name: str) -> Path | None:
     if name in CANARIES:
         return Path(__file__).parent / CANARIES[name]
     path = Path(name).expanduser()
-    return path if path.is_dir() else None
+    return path if name and path.is_dir() else None

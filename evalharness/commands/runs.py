@@ -35,7 +35,7 @@ def run(choice: Choice, out: Path, resume: str | None, dry_run: bool) -> int:
         return _watched(lambda: local.resume(target, listener), listener)
     reference = choice.reference
     if reference is None:
-        reference, why = default_profile()
+        reference, why = default_profile(choice)
         console.print(f"profile {reference}: {escape(why)}")
     spec = resolve(choice, reference)
     if dry_run:

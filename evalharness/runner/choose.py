@@ -25,8 +25,10 @@ class Choice:
     settings: tuple[str, ...] = ()
 
 
-def default_profile() -> tuple[str, str]:
-    """The profile this machine can serve, and why."""
+def default_profile(choice: Choice = Choice()) -> tuple[str, str]:
+    """The profile that fits `choice` and this machine, and why."""
+    if any("=" in arm for arm in choice.arm):
+        return "endpoint", "arms are URLs of running servers"
     able, reason = can_serve_vllm()
     return ("canary-v3-gpu" if able else "canary-v3"), reason
 
@@ -37,6 +39,7 @@ def resolve(choice: Choice, reference: str) -> RunSpec:
     Raises:
         UnknownName: an arm or a task that the spec does not have.
         SpecError: a limit below 1 or a data folder that is not there.
+        EngineError: the first server of an endpoint run cannot be asked for its model.
     """
     raw: dict[str, Any] = load_spec(reference, choice.settings).model_dump(mode="json")
     arms = (*_names(choice.arms), *choice.arm)
@@ -48,7 +51,16 @@ def resolve(choice: Choice, reference: str) -> RunSpec:
         raw["tasks"] = [{**task, "limit": choice.limit} for task in raw["tasks"]]
     if choice.data is not None:
         raw["data_dir"] = str(_folder(choice.data))
-    return parse_spec(raw)
+    return _with_model(parse_spec(raw))
+
+
+def _with_model(spec: RunSpec) -> RunSpec:
+    """A spec of servers without a model's name gets the served one: records and reports name what they measured."""
+    if spec.engine.kind != "endpoint" or spec.engine.model:
+        return spec
+    from evalharness.engines.endpoint import served_model
+
+    return parse_spec({**spec.model_dump(), "engine": {**spec.engine.model_dump(), "model": served_model(spec)}})
 
 
 def _chosen(tasks: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[str, Any]]:
