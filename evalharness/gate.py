@@ -57,10 +57,11 @@ def judge_task(task: TaskComparison, context: Context) -> Verdict:
     return Verdict(outcome, tuple(_sentence(question) for question in questions), questions)
 
 
-def judge_run(tasks: tuple[TaskComparison, ...]) -> Verdict:
-    """The worst of the tasks' verdicts, with the reasons of the tasks that have it."""
+def judge_run(tasks: tuple[TaskComparison, ...], arms: tuple[ArmSummary, ...] = ()) -> Verdict:
+    """The worst of the tasks' verdicts, with the reasons of the tasks that have it; without any, what `arms` tell."""
     if not tasks:
-        return Verdict(Outcome.ERROR, ("No task has an answer yet.",))
+        told = tuple(f"Arm {arm.name}: {arm.message}" for arm in arms if arm.message)
+        return Verdict(Outcome.ERROR, ("No task has an answer yet.", *told))
     outcome = _worst(task.verdict.outcome for task in tasks)
     reasons = (f"{t.task}: {reason}" for t in tasks if t.verdict.outcome is outcome for reason in t.verdict.reasons)
     return Verdict(outcome, tuple(reasons))
@@ -217,7 +218,9 @@ def _incomplete(task: TaskComparison, context: Context) -> Iterator[Finding]:
 
 def _evidence(_task: TaskComparison, context: Context) -> Iterator[Finding]:
     for arm in context.arms:
-        if arm.state is not ArmState.FAILED:
+        if arm.state is ArmState.INVALID:
+            yield Outcome.INVALID, f"Arm {arm.name}: {arm.message or 'it did not run the path it names.'}"
+        elif arm.state is not ArmState.FAILED:
             faults = evidence_faults(arm, context.evidence.get(arm.name), context.policy.required_evidence)
             yield from ((Outcome.INVALID, fault) for fault in faults)
 

@@ -49,7 +49,7 @@ def compare(run: Run, samples: Samples, evidence: Mapping[str, ArmEvidence], pol
         level=policy.level,
         seed=seed,
         tasks=tasks,
-        verdict=judge_run(tasks),
+        verdict=judge_run(tasks, run.arms),
         published=quoted(run.spec, {task.task for task in tasks}),
         notes=() if policy.required_evidence else (ON_TRUST.format(policy=policy.name),),
     )

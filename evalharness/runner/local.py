@@ -21,6 +21,8 @@ from evalharness.store import RunFolder
 FLUSH_SECONDS = 1.0
 # An arm whose requests fail this often in a row, each time with the same words, is stopped.
 IDENTICAL_FAILURES = 8
+# An engine that could not be opened this often, each time for the same reason, is not tried for further arms.
+IDENTICAL_STARTS = 2
 Question = tuple[PreparedTask, Item]
 
 
@@ -82,6 +84,7 @@ class _Session:
         self.plan, self.folder, self.run, self.listener = plan, folder, run, listener
         self.began = time.monotonic()
         self.engine: Engine | None = None
+        self.failed_starts: list[str] = []
 
     def serve(self, arm: ArmSpec) -> None:
         """Answer what `arm` still owes; a failed engine fails the arm, not the run."""
@@ -159,12 +162,27 @@ class _Session:
 
     def _opened(self) -> Engine:
         if self.engine is None:
-            engine = create_engine(self.plan.spec.engine.kind)
-            if isinstance(engine, WritesLogs):
-                engine.log_to(self.folder.log_path)
-            self.engine = engine
-            engine.open(self.plan.spec)
+            last = self.failed_starts[-IDENTICAL_STARTS:]
+            if len(last) == IDENTICAL_STARTS and len(set(last)) == 1:
+                said = f"The engine was not started again after {len(last)} identical failures: {last[0]}"
+                raise EngineError(said, "Mend the cause and resume the run.")
+            self.engine = self._opening()
         return self.engine
+
+    def _opening(self) -> Engine:
+        engine = create_engine(self.plan.spec.engine.kind)
+        if isinstance(engine, WritesLogs):
+            engine.log_to(self.folder.log_path)
+        try:
+            engine.open(self.plan.spec)
+        except EngineError as error:
+            self.failed_starts.append(str(error))
+            engine.close()
+            raise
+        except BaseException:
+            engine.close()
+            raise
+        return engine
 
     def _mark(self, arm: ArmSpec, state: ArmState, seconds: float, message: str = "") -> None:
         arms = tuple(
@@ -198,9 +216,21 @@ class _Breaker:
 
 
 def _added(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:
-    """Evidence of a resumed arm counts the steps of the sittings before."""
+    """Evidence of a resumed arm counts the steps of the sittings before.
+
+    Raises:
+        EvidenceError: the arm does not run as it did then; its answers cannot be mixed.
+    """
     if earlier is None:
         return evidence
+    changed = [k for k, now in evidence.observed.items() if earlier.observed.get(k, now) != now]
+    if changed:
+        key = changed[0]
+        raise EvidenceError(
+            f"Arm {evidence.arm} does not run as when it began: {key} was {earlier.observed[key]}, is "
+            f"{evidence.observed[key]}.",
+            "Restore what changed, or start a new run.",
+        )
     return replace(
         evidence,
         full_replays=earlier.full_replays + evidence.full_replays,
