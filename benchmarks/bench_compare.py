@@ -1,4 +1,6 @@
-"""Time and memory of comparing a million paired samples: python benchmarks/bench_compare.py [pairs] [tokens].
+"""Time and memory of comparing a million paired samples.
+
+Run it with `python benchmarks/bench_compare.py [pairs] [tokens]`.
 
 Columns of two arms of `pairs` answers of `tokens` token ids each are made up first; timed is everything from
 there to the three written tables: putting rows in order, pairing, tests, intervals, token agreement, verdict.

@@ -21,12 +21,14 @@ class TaskPolicy(Part):
 
     `margin` is the largest true loss of accuracy that still counts as "not worse". It was chosen for
     `documents` x `repeats` answers; a smaller run is judged with a margin widened by sqrt(documents / n), up
-    to `widest_margin`, or refused, as `other_n` says.
+    to `widest_margin`, or refused, as `other_n` says. `discordance` is the share of answers that noise alone is
+    assumed to flip (another batch shape in bf16; a sampled answer drawn anew) where no A/A pair measured it.
     """
 
     margin: float = Field(gt=0, lt=1)
     documents: int = Field(ge=2)
     repeats: int = Field(default=1, ge=1)
+    discordance: float = Field(default=0.04, gt=0, lt=0.5)
     other_n: Literal["widen", "refuse"] = "widen"
     widest_margin: float = Field(default=0.15, gt=0, lt=1)
     published: Mapping[str, float] = Field(default_factory=dict)
@@ -65,7 +67,6 @@ class Policy(Part):
     share of questions answered in every arm; `length_band` bounds mean output tokens over the reference
     arm's; `max_degenerate` the excess of degenerate answers over the reference arm's; `max_truncated` the
     share of the reference arm's answers that may be lost to the token limit before a task says nothing.
-    `discordance` is the share of answers that noise alone is assumed to flip where no A/A pair measured it.
     `required_evidence` names what every arm must prove: its settings as observed, replays of full graphs, and
     the state its captures used. `on_published` says whether missing a published figure fails the run.
     """
@@ -78,7 +79,6 @@ class Policy(Part):
     length_band: tuple[float, float] = (0.9, 1.1)
     max_degenerate: float = Field(default=0.02, ge=0, le=1)
     max_truncated: float = Field(default=0.1, ge=0, le=1)
-    discordance: float = Field(default=0.04, gt=0, lt=1)
     required_evidence: tuple[Proof, ...] = ("settings", "replays", "capture_state")
     on_published: Literal["fail", "report"] = "fail"
     allow_early_stop: bool = False

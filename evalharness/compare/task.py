@@ -169,7 +169,7 @@ def _design(task: TaskArms, noise: Sequence[NoiseFloor], policy: Policy) -> Desi
     """This n with the share of flips an A/A pair showed (at least one), or the policy's where none ran."""
     flips = max((pair.flips for pair in noise), default=None)
     answers = task.documents * task.repeats
-    share = policy.discordance if flips is None else max(flips, 1) / max(answers, 2)
+    share = policy.task(task.name).discordance if flips is None else max(flips, 1) / max(answers, 2)
     return Design(task.documents, task.repeats, min(share, 0.5), policy.alpha)
 
 
