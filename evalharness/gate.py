@@ -22,6 +22,7 @@ from evalharness.records import (
 )
 
 WORST_FIRST: Final = (Outcome.FAIL, Outcome.ERROR, Outcome.INVALID, Outcome.INCONCLUSIVE, Outcome.PASS)
+NO_EAGER: Final = "No eager arm ran: there is nothing sound to hold the others against."
 Finding = tuple[Outcome, str]
 
 
@@ -34,6 +35,11 @@ class Context:
     evidence: Mapping[str, ArmEvidence]
     policy: Policy
     early_stop: bool = False
+
+    @property
+    def has_eager(self) -> bool:
+        """Whether the reference arm ran without graphs, so that no capture path can have spoiled it."""
+        return any(arm.name == self.reference and arm.capture == "eager" for arm in self.arms)
 
     def of_capture(self, *captures: str) -> list[ArmSummary]:
         """Arms of these capture paths, without second runs of an arm (`eager#2`)."""
@@ -95,14 +101,13 @@ def _questions(task: TaskComparison, context: Context) -> Iterator[Question]:
     stock, patched = context.of_capture("stock"), context.of_capture("patched")
     if context.reference is None:
         return
-    has_eager = any(arm.name == context.reference and arm.capture == "eager" for arm in context.arms)
-    if stock and has_eager:
+    if stock:
         yield from (_reproduced(task, arm.name, context) for arm in stock)
         yield from (_recovered(task, arm.name, stock, context) for arm in patched)
         if not patched:
             yield Question("recovered", Answer.UNDECIDED, ("No patched arm ran: recovery was not tested.",))
     others = [arm for arm in context.arms if "#" not in arm.name and arm.name != context.reference]
-    asked = context.of_capture("native") if stock and has_eager else others
+    asked = [arm for arm in others if not stock or arm.capture == "native"]
     yield from (_no_regression(task, arm.name, context) for arm in asked)
     if any(figure.inside is not None for figure in task.published):
         yield _as_published(task)
@@ -110,6 +115,8 @@ def _questions(task: TaskComparison, context: Context) -> Iterator[Question]:
 
 def _reproduced(task: TaskComparison, stock: str, context: Context) -> Question:
     """Is stock worse than eager, by more than two runs of one arm differ?"""
+    if not context.has_eager:
+        return Question("reproduced", Answer.UNDECIDED, (NO_EAGER,))
     found = task.contrast(stock, context.reference or "")
     if found is None or found.difference is None:
         return Question("reproduced", Answer.UNDECIDED, (f"{stock} and {context.reference} share no scored answer.",))
@@ -155,6 +162,8 @@ def _as_published(task: TaskComparison) -> Question:
 
 def _holds(task: TaskComparison, arm: str, context: Context) -> tuple[Answer, list[str]]:
     """Does `arm` hold the reference's accuracy, length and soundness? NO beats UNDECIDED beats YES."""
+    if context.of_capture("stock") and not context.has_eager:
+        return Answer.UNDECIDED, [NO_EAGER]
     score = task.score(arm)
     found = task.contrast(arm, context.reference or "")
     if score is None or found is None or found.difference is None:

@@ -89,6 +89,23 @@ def test_without_a_stock_arm_the_question_is_no_regression() -> None:
     assert broken.verdict.outcome is Outcome.FAIL
 
 
+def test_without_an_eager_arm_stock_is_no_standard() -> None:
+    """Patched is shown better than stock; whether it is sound is open, however short its answers are beside loops."""
+    looping = answers("stock", BROKEN, output_tokens=500)
+    found = judge(one_task(stock=looping, patched=answers("patched", GOOD)))
+    assert found.verdict.outcome is Outcome.INCONCLUSIVE
+    assert "patched is better than stock" in reasons(found)
+    assert "No eager arm ran" in reasons(found)
+    assert found.tasks[0].scores[1].outcome is Outcome.INCONCLUSIVE
+
+
+def test_a_stock_arm_alone_beside_eager_shows_the_fault_only() -> None:
+    found = judge(one_task(eager=answers("eager", GOOD), stock=answers("stock", BROKEN)))
+    assert found.verdict.outcome is Outcome.INCONCLUSIVE
+    assert question(found.tasks[0], "reproduced") is Answer.YES
+    assert "No patched arm ran" in reasons(found)
+
+
 def test_a_single_arm_answers_nothing() -> None:
     found = judge(one_task(eager=answers("eager", GOOD)))
     assert found.verdict.outcome is Outcome.INCONCLUSIVE
