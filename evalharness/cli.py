@@ -64,6 +64,37 @@ def compare(
     raise typer.Exit(runs.compare(first, out))
 
 
+@app.command()
+def report(
+    first: Annotated[str, typer.Argument(metavar="RUN")] = "latest",
+    formats: Annotated[str, typer.Option("--format", help="Comma-separated: html,pdf,md,json,junit.")] = "html",
+    out: Annotated[Path | None, typer.Option("--out", help="Write here, not into the run's folder.")] = None,
+    results: Annotated[Path, typer.Option("--results", help="Results folder.")] = Path("results"),
+    sign: Annotated[Path | None, typer.Option("--sign", metavar="KEY", help="Ed25519 private key, PEM.")] = None,
+    job_summary: Annotated[
+        Path | None, typer.Option("--job-summary", metavar="FILE", help="Append the Markdown: $GITHUB_STEP_SUMMARY.")
+    ] = None,
+) -> None:
+    """Write the sign-off report of a run; the exit code is its verdict's."""
+    from evalharness.commands import report as reporting
+
+    raise typer.Exit(reporting.report(first, results, formats, out, sign, job_summary))
+
+
+@app.command()
+def verify(
+    first: Annotated[str, typer.Argument(metavar="RUN")] = "latest",
+    out: Results = Path("results"),
+    trusted: Annotated[
+        Path | None, typer.Option("--require-signature", metavar="PUB", help="Ed25519 public key, PEM.")
+    ] = None,
+) -> None:
+    """Recompute every figure of a run from its answers and check every hash; 1 when anything was changed."""
+    from evalharness.commands import report as reporting
+
+    raise typer.Exit(reporting.verify_run(first, out, trusted))
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(metavar="profiles|tasks|arms|engines|runs")],

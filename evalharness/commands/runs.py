@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evalharness.assess import assess
+from evalharness.assess import read_stored
 from evalharness.engines.base import ENGINES
 from evalharness.errors import UnknownName
-from evalharness.reports import write_tables
 from evalharness.reports.terminal import render
 from evalharness.runner.choose import Choice, default_profile, resolve
 from evalharness.runner.doctor import examine
 from evalharness.runner.progress import RichListener
+from evalharness.seal import seal
 from evalharness.spec import CAPTURES, profiles
 from evalharness.store import RunFolder, find_run, list_runs
 
@@ -102,9 +102,10 @@ def _watched(work: Callable[[], RunFolder], listener: RichListener) -> int:
 
 def _report(folder: RunFolder) -> int:
     """Compare a stored run, write its tables into its folder, print them."""
-    comparison = assess(folder)
-    for name, text in write_tables(comparison).items():
-        folder.write_text(name, text)
+    stored = read_stored(folder)
+    comparison = stored.comparison
+    for notice in seal(folder, stored, comparison):
+        console.print(f"note: {notice}", markup=False)
     console.print(render(comparison))
     console.print(f"written to {folder.path}", markup=False)
     return comparison.verdict.outcome.exit_code
