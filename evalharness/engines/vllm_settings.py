@@ -59,12 +59,22 @@ def engine_arguments(options: VllmEngine) -> dict[str, Any]:
         "gpu_memory_utilization": options.gpu_memory_utilization,
         "worker_extension_cls": EXTENSION,
     }
-    repeated = sorted(set(arguments) & set(options.engine_args))
-    if repeated:
-        raise SpecError(f"engine.engine_args.{repeated[0]} is not free.", f"Set engine.{repeated[0]} instead.")
     # A warm and a cold prefix cache prefill differently; off, each answer depends on its own prompt alone.
     given = {name: value for name, value in arguments.items() if value is not None}
-    return {**given, "enable_prefix_caching": False, **options.engine_args}
+    return {"enable_prefix_caching": False} | _merged(given, options.engine_args, "engine.engine_args")
+
+
+def _merged(own: Mapping[str, Any], extra: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """`own` and `extra`, mappings in both (compilation_config) merged; what `own` has set is not to be set again."""
+    merged = dict(own)
+    for name, value in extra.items():
+        if name not in own:
+            merged[name] = value
+        elif isinstance(own[name], dict) and isinstance(value, Mapping):
+            merged[name] = _merged(own[name], value, f"{where}.{name}")
+        else:
+            raise SpecError(f"{where}.{name} is not free: the spec has a key for it.", f"Set it there, not in {where}.")
+    return merged
 
 
 def model_path(options: VllmEngine) -> str:

@@ -44,10 +44,18 @@ def test_what_the_spec_has_no_key_for_passes_through() -> None:
     assert "block_size" not in asked
 
 
-def test_what_the_spec_has_a_key_for_does_not() -> None:
-    options = spec(engine_args={"max_model_len": 9}).engine
+def test_parts_of_a_configuration_are_merged() -> None:
+    options = spec(engine_args={"compilation_config": {"custom_ops": ["none"]}}).engine
     assert isinstance(options, VllmEngine)
-    with pytest.raises(SpecError, match=r"Set engine\.max_model_len instead"):
+    asked = engine_arguments(options)["compilation_config"]
+    assert (asked["custom_ops"], asked["cudagraph_mode"]) == (["none"], "FULL_DECODE_ONLY")
+
+
+@pytest.mark.parametrize("again", [{"max_model_len": 9}, {"compilation_config": {"cudagraph_mode": "NONE"}}])
+def test_what_the_spec_has_a_key_for_does_not(again: dict[str, object]) -> None:
+    options = spec(engine_args=again).engine
+    assert isinstance(options, VllmEngine)
+    with pytest.raises(SpecError, match="is not free"):
         engine_arguments(options)
 
 
