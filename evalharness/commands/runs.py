@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -22,7 +23,8 @@ from evalharness.spec import CAPTURES, profiles
 from evalharness.store import RunFolder, find_run, list_runs
 
 INTERRUPTED = 130
-console = Console(highlight=False)
+PIPE_WIDTH = 100
+console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def run(choice: Choice, out: Path, resume: str | None, dry_run: bool) -> int:

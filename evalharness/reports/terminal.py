@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evalharness.records import ArmScore, Comparison, Interval, Outcome, TaskComparison
-from evalharness.reports.words import MISSING, arms_of, figure, header, plain, published_lines, size
+from evalharness.reports.words import MISSING, agreement_lines, arms_of, figure, header, plain, published_lines, size
 
 STYLES: Final = {
     Outcome.PASS: "bold green",
@@ -22,21 +22,21 @@ STYLES: Final = {
 
 
 def render(comparison: Comparison) -> RenderableType:
-    """Header line, one row per task, the published figures, and the verdict in words."""
-    below = [*published_lines(comparison), *map(plain, comparison.notes)]
+    """Header line, one row per task, token agreement, the published figures, and the verdict in words."""
+    below = [*agreement_lines(comparison), *published_lines(comparison), *map(plain, comparison.notes)]
     lines = [Text(line, style="dim") for line in below]
     return Group(Text(header(comparison)), _table(comparison), *lines, _verdict(comparison))
 
 
 def _table(comparison: Comparison) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    for name in ("task", "metric"):
-        table.add_column(name, overflow="fold")
+    table.add_column("task", no_wrap=True)
+    table.add_column("metric", overflow="fold")
     table.add_column("n", justify="right")
     arms = arms_of(comparison)
     for name in arms:
         table.add_column(Text(plain(name)), overflow="fold")
-    table.add_column("recovery")
+    table.add_column("recovery", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
     for task in comparison.tasks:
         cells = [_score(task.score(arm)) for arm in arms]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from evalharness.records import ArmScore, Comparison, Contrast, Interval, TaskComparison
+from evalharness.records import Agreement, ArmScore, Comparison, Contrast, Interval, TaskComparison
 
 MISSING: Final = "—"
 TIMES: Final = "\u00d7"
@@ -123,3 +123,20 @@ def detail_lines(task: TaskComparison) -> list[str]:
 
 def _causes(score: ArmScore) -> str:
     return ", ".join(f"{cause} {count}" for cause, count in score.causes.items())
+
+
+def agreement_lines(comparison: Comparison) -> list[str]:
+    """One line a task: the share of tokens each arm has in common with the reference arm."""
+    lines = []
+    for task in comparison.tasks:
+        found = [(s, s.agreement) for s in task.scores if s.agreement is not None and s.agreement.tokens is not None]
+        if found:
+            arms = ", ".join(f"{plain(s.arm)} {figure(a.tokens)}{_first(a)}" for s, a in found)
+            lines.append(f"tokens as in {plain(found[0][1].reference)}, {plain(task.task)}: {arms}")
+    return lines
+
+
+def _first(agreement: Agreement) -> str:
+    if agreement.first is None:
+        return ""
+    return f" (first difference at token {agreement.first[0]}, median {agreement.first[1]:g})"
