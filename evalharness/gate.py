@@ -123,10 +123,18 @@ def _reproduced(task: TaskComparison, stock: str, context: Context) -> Question:
     floor, p = _floor(task), _adjusted(found.p_worse_holm, found.p_worse)
     words = f"{_versus(task, stock, found)} (p {_p(p)})"
     if p >= context.policy.alpha:
-        return Question("reproduced", Answer.NO, (f"{words}; the fix was not tested.",))
+        return Question("reproduced", Answer.NO, (f"{words}; the fix was not tested.", *_by_tokens(task, stock)))
     if -found.difference <= floor:
         return Question("reproduced", Answer.NO, (f"{words} lies inside the A/A noise of {floor:.3f}.",))
     return Question("reproduced", Answer.YES, (f"{words}.",))
+
+
+def _by_tokens(task: TaskComparison, arm: str) -> Iterator[str]:
+    """Where scores are alike, whether the answers were: a model may be too weak at a task to lose anything."""
+    score = task.score(arm)
+    found = score.agreement if score else None
+    if found is not None and found.tokens is not None and found.tokens < 1:
+        yield f"Its answers do differ: {found.tokens:.3f} of tokens agree with {found.reference}."
 
 
 def _recovered(task: TaskComparison, patched: str, stock: list[ArmSummary], context: Context) -> Question:
