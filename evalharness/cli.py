@@ -88,11 +88,26 @@ def verify(
     trusted: Annotated[
         Path | None, typer.Option("--require-signature", metavar="PUB", help="Ed25519 public key, PEM.")
     ] = None,
+    scores: Annotated[bool, typer.Option("--rescore", help="Score every answer again as well.")] = False,
+    data: Annotated[Path | None, typer.Option(help="Folder with gsm8k/ and aime25/, for --rescore.")] = None,
 ) -> None:
     """Recompute every figure of a run from its answers and check every hash; 1 when anything was changed."""
     from evalharness.commands import report as reporting
 
-    raise typer.Exit(reporting.verify_run(first, out, trusted))
+    raise typer.Exit(reporting.verify_run(first, out, trusted, scores, data))
+
+
+@app.command()
+def rescore(
+    first: Annotated[str, typer.Argument(metavar="RUN|SAMPLES.jsonl")],
+    task: Annotated[str | None, typer.Option(help="Task of the answers; of a run, the only one to score.")] = None,
+    data: Annotated[Path | None, typer.Option(help="Folder with gsm8k/ and aime25/ (offline data).")] = None,
+    out: Results = Path("results"),
+) -> None:
+    """Score stored answers again without a model; the old scores are kept."""
+    from evalharness.commands import report as reporting
+
+    raise typer.Exit(reporting.rescore(first, out, task, data))
 
 
 @app.command("list")

@@ -9,10 +9,10 @@ import json
 import re
 import zlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from evalharness.assess import Stored, read_stored, stored_policy
 from evalharness.errors import SpecError, UnknownName
@@ -22,6 +22,9 @@ from evalharness.reports import REPORTS, SIGNOFF, write_signoff, write_tables
 from evalharness.reports.signoff import build
 from evalharness.seal import code_version
 from evalharness.store import RunFolder
+
+if TYPE_CHECKING:
+    from evalharness.rescore import Change
 
 TOLERANCE: Final = 1e-9  # relative: another processor may add in another order
 LISTED: Final = 40  # differences named of one file
@@ -56,6 +59,26 @@ def verify(folder: RunFolder, trusted: Path | None = None) -> Verification:
     checks.signature(trusted)
     checks.figures()
     return checks.result()
+
+
+def with_scores(found: Verification, folder: RunFolder, data: Path | None = None) -> Verification:
+    """`found` with every answer scored again: a stored score that its response does not earn is a problem.
+
+    Raises:
+        DataError: the documents are missing, or are not those that were answered.
+    """
+    from evalharness.rescore import rescored_changes
+
+    wrong = [
+        f"samples/{task}/{arm}.jsonl: document {change.doc_id}, repeat {change.repeat} has {_words(change)}."
+        for task, arm, change in rescored_changes(folder, data)
+    ]
+    return replace(found, problems=(*found.problems, *wrong))
+
+
+def _words(change: Change) -> str:
+    scores = [f"{name} {old}, its response scores {change.after[name]}" for name, old in change.before.items()]
+    return "; ".join(scores) or f"cause {change.cause_before}, its response is {change.cause_after}"
 
 
 class _Checks:

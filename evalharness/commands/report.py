@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
@@ -11,11 +12,15 @@ from evalharness.errors import StoreError, UnknownName, UsageError
 from evalharness.manifest import sign
 from evalharness.reports import SIGNOFF, write_signoff
 from evalharness.reports.signoff import build
-from evalharness.reports.words import plain
+from evalharness.reports.words import figure, plain
 from evalharness.seal import seal
 from evalharness.store import RunFolder, find_run, list_runs
-from evalharness.verify import Verification, verify
+from evalharness.verify import Verification, verify, with_scores
 
+if TYPE_CHECKING:
+    from evalharness.rescore import Change, Rescored
+
+LISTED: Final = 20  # changed scores named of each arm
 console = Console(highlight=False, soft_wrap=True)
 
 
@@ -49,9 +54,12 @@ def report(
     return comparison.verdict.outcome.exit_code
 
 
-def verify_run(reference: str, results: Path, trusted: Path | None) -> int:
+def verify_run(reference: str, results: Path, trusted: Path | None, rescoring: bool, data: Path | None) -> int:
     """Verify a run and say what was checked; 0 when nothing is wrong, else 1."""
-    found = verify(find_run(results, reference), trusted)
+    folder = find_run(results, reference)
+    found = verify(folder, trusted)
+    if rescoring:
+        found = with_scores(found, folder, data)
     for line in _findings(found):
         _say(line)
     return 1 if found.problems else 0
@@ -106,3 +114,42 @@ def _append(path: Path, content: bytes) -> None:
 
 def _say(line: str) -> None:
     console.print(line, markup=False)
+
+
+def rescore(reference: str, results: Path, task: str | None, data: Path | None) -> int:
+    """Score a run or a file of answers again, write the new version beside the old one, show what changed."""
+    from evalharness.rescore import rescore_file, rescore_run
+
+    path = Path(reference)
+    if path.is_file():
+        found = [rescore_file(path, task, data)]
+    else:
+        folder, found = rescore_run(find_run(results, reference), task, data)
+        stored = read_stored(folder)
+        seal(folder, stored, stored.comparison)
+        _say(f"written to {folder.path}")
+    for result in found:
+        for line in _rescored(result):
+            _say(line)
+    return 0
+
+
+def _rescored(result: Rescored) -> list[str]:
+    head = (
+        f"{plain(result.task)} {plain(result.arm)}: n {result.n}, accuracy {figure(result.before)} before, "
+        f"{figure(result.after)} now, {figure(result.robust)} by the robust extractor "
+        f"({result.disagreements} disagree); {len(result.changes)} answers changed"
+    )
+    lines = [f"  {_change(change)}" for change in result.changes[:LISTED]]
+    more = len(result.changes) - LISTED
+    lines += [f"  and {more} more"] if more > 0 else []
+    return [head, *lines, *(f"  note: {note}" for note in result.notes), f"  scores in {result.written}"]
+
+
+def _change(change: Change) -> str:
+    scores = ", ".join(
+        f"{name} {figure(old, 0)} -> {figure(change.after[name], 0)}" for name, old in change.before.items()
+    )
+    causes = f"{change.cause_before} -> {change.cause_after}" if change.cause_before else change.cause_after
+    read = "nothing" if change.extracted is None else plain(change.extracted[:40])
+    return f"document {change.doc_id}, repeat {change.repeat}: {plain(scores) or 'same scores'}; {causes}; read {read}"

@@ -173,8 +173,8 @@ def tasks_dir(package: Path = PACKAGE) -> Path:
     raise DataError(f"The task definitions {package / '_tasks'} are missing.", "Install evalharness again.")
 
 
-def load(name: str, data_dir: Path | None = None) -> Definition:
-    """The definition of task `name`, its documents loaded.
+def load(name: str, data_dir: Path | None = None, splits: Splits | None = None) -> Definition:
+    """The definition of task `name`, its documents loaded, or those of `splits` in their place.
 
     Raises:
         UnknownName: there is no such task.
@@ -183,7 +183,8 @@ def load(name: str, data_dir: Path | None = None) -> Definition:
     files = task_files()
     if name not in files and name not in LM_EVAL_TASKS:
         raise UnknownName("task", name, task_names())
-    splits = load_splits(SOURCES[name], data_dir) if name in SOURCES else None
+    if splits is None and name in SOURCES:
+        splits = load_splits(SOURCES[name], data_dir)
     path = files.get(name) or _lm_eval_folder() / LM_EVAL_TASKS[name][0]
     with _quiet():
         return _defined(name, path, splits)
