@@ -56,12 +56,13 @@ def run(
 @app.command()
 def compare(
     first: Annotated[str, typer.Argument(metavar="RUN")],
+    second: Annotated[str | None, typer.Argument(metavar="[RUN]", show_default=False)] = None,
     out: Results = Path("results"),
 ) -> None:
-    """Compare the arms of a stored run."""
+    """Compare the arms of a stored run; of two runs, every arm of the second with its namesake in the first."""
     from evalharness.commands import runs
 
-    raise typer.Exit(runs.compare(first, out))
+    raise typer.Exit(runs.compare(first, out) if second is None else runs.compare_pair(first, second, out))
 
 
 @app.command()
@@ -110,6 +111,23 @@ def rescore(
     raise typer.Exit(reporting.rescore(first, out, task, data))
 
 
+@app.command("serve-arm", context_settings={"allow_extra_args": True})
+def serve_arm(
+    context: typer.Context,
+    arm: Annotated[str, typer.Argument(metavar="eager|stock|patched|native")],
+    reference: Annotated[str, typer.Argument(metavar="[PROFILE|SPEC.yaml]")] = "canary-v3-gpu",
+    port: Annotated[int, typer.Option(help="Port on 127.0.0.1; 0 takes a free one.", min=0, max=65535)] = 0,
+    log: Annotated[Path | None, typer.Option(help="Where the server's output goes.")] = None,
+    command: Annotated[str, typer.Option(help="Start this instead of `vllm serve`.")] = "",
+    setting: Annotated[list[str] | None, typer.Option("--set", help="Any spec value, KEY=VALUE.")] = None,
+) -> None:
+    """Start `vllm serve` with the capture path of one arm and watch it; arguments after -- go to vLLM."""
+    from evalharness.commands import serve
+
+    wanted = serve.Serving(arm, reference, port, log, command, tuple(setting or ()), tuple(context.args))
+    raise typer.Exit(serve.serve_arm(wanted))
+
+
 @app.command("list")
 def list_(
     what: Annotated[str, typer.Argument(metavar="profiles|tasks|arms|engines|runs")],
@@ -127,6 +145,17 @@ def doctor(out: Results = Path("results")) -> None:
     from evalharness.commands import runs
 
     raise typer.Exit(runs.doctor(out))
+
+
+@app.command()
+def audit(
+    reference: Annotated[str | None, typer.Argument(metavar="[PROFILE|SPEC.yaml]")] = None,
+    setting: Annotated[list[str] | None, typer.Option("--set", help="Any spec value, KEY=VALUE.")] = None,
+) -> None:
+    """Say within a minute whether this build's captures are isolated; no benchmark, any model."""
+    from evalharness.commands import audit as command
+
+    raise typer.Exit(command.audit(reference, tuple(setting or ())))
 
 
 def main() -> NoReturn:

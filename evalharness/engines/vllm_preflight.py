@@ -32,7 +32,8 @@ def check(spec: RunSpec) -> None:
         step(spec, _options(spec))
 
 
-def _release(_: RunSpec, __: VllmEngine) -> None:
+def installed_vllm() -> str:
+    """Version of an installed vLLM whose capture loop is known; raises EngineError with the command to get one."""
     try:
         version = metadata.version("vllm")
     except metadata.PackageNotFoundError as error:
@@ -43,6 +44,11 @@ def _release(_: RunSpec, __: VllmEngine) -> None:
         raise EngineError(
             f"vLLM {version} is not one whose capture loop is known (0.20 to 0.33).", "pip install 'vllm>=0.20,<0.34'"
         )
+    return version
+
+
+def _release(_: RunSpec, __: VllmEngine) -> None:
+    installed_vllm()
 
 
 def _context(spec: RunSpec, options: VllmEngine) -> None:

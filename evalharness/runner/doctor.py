@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
@@ -12,9 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from evalharness.canary.models import local_model
+from evalharness.engines.gpu import visible_gpus
+from evalharness.engines.vllm_preflight import installed_vllm
+from evalharness.errors import EngineError
 
-CAPABLE = {9: "Hopper", 10: "Blackwell", 12: "Blackwell"}
-VLLM_RELEASES = ((0, 20), (0, 33))
 FREE_BYTES = 1 << 30
 
 
@@ -44,43 +44,21 @@ def can_serve_vllm() -> tuple[bool, str]:
 
 
 def gpu() -> Check:
-    """A GPU on which FlashMLA runs: compute capability 9.x, 10.x or 12.x."""
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=name,compute_cap", "--format=csv,noheader"],  # noqa: S607 - the user's own driver tool
-            capture_output=True,
-            text=True,
-            timeout=10,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return Check(
-            "gpu", False, "no NVIDIA GPU", "Run the vLLM profiles on a Hopper or Blackwell host.", needed=False
-        )
-    first = listed.strip().splitlines()[0]
-    name, _, capability = first.partition(", ")
-    family = CAPABLE.get(int(capability.split(".")[0])) if capability else None
-    if family is None:
-        return Check(
-            "gpu",
-            False,
-            f"{name} (compute capability {capability})",
-            "FlashMLA needs Hopper or Blackwell.",
-            needed=False,
-        )
-    return Check("gpu", True, f"{name} ({family})")
+    """A GPU on which FlashMLA runs."""
+    gpus = visible_gpus()
+    fitting = [gpu for gpu in gpus if gpu.family]
+    if fitting:
+        return Check("gpu", True, f"{fitting[0].name} ({fitting[0].family})", needed=False)
+    found = f"{gpus[0].name} is neither Hopper nor Blackwell" if gpus else "no NVIDIA GPU"
+    return Check("gpu", False, found, "Run the vLLM profiles on a Hopper or Blackwell host.", needed=False)
 
 
 def vllm() -> Check:
     """An installed vLLM whose capture loop is known."""
     try:
-        version = metadata.version("vllm")
-    except metadata.PackageNotFoundError:
-        return Check("vllm", False, "vLLM is not installed", "pip install 'evalharness[vllm]'", needed=False)
-    release = tuple(int(part) for part in version.split(".")[:2])
-    known = VLLM_RELEASES[0] <= release <= VLLM_RELEASES[1]
-    remedy = "" if known else "pip install 'vllm>=0.20,<0.34'"
-    return Check("vllm", known, f"vLLM {version}", remedy, needed=False)
+        return Check("vllm", True, f"vLLM {installed_vllm()}", needed=False)
+    except EngineError as error:
+        return Check("vllm", False, error.message, error.remedy, needed=False)
 
 
 def _canary(_: Path) -> Check:

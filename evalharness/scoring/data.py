@@ -164,7 +164,7 @@ def _checked(path: Path, known: tuple[str, ...]) -> Path:
 
 def _rows(path: Path) -> list[Row]:
     if path.suffix == ".parquet":
-        from pyarrow.parquet import read_table  # type: ignore[import-untyped]
+        from pyarrow.parquet import read_table
 
         rows: list[Row] = read_table(path).to_pylist()
         return rows
