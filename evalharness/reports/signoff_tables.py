@@ -186,13 +186,16 @@ def noise_lines(comparison: Comparison) -> Iterator[str]:
 
 def evidence(stored: Stored) -> Table:
     """What proves each arm's path: one column an arm."""
-    arms = [arm for arm in stored.run.arms if arm.name in stored.evidence]
-    proofs = [(arm, stored.evidence[arm.name]) for arm in arms]
-    settings = dict.fromkeys(key for _, proof in proofs for key in proof.requested)
-    rows = [Row(name, tuple(show(proof) for _, proof in proofs)) for name, show in EVIDENCE.items()]
-    rows += [Row(key.replace("_", " "), tuple(_setting(proof, key) for _, proof in proofs)) for key in settings]
+    arms = stored.run.arms
+    proofs = [stored.evidence.get(arm.name) for arm in arms]
+    settings = dict.fromkeys(key for proof in proofs if proof for key in proof.requested)
+    rows = [Row(name, tuple(show(p) if p else Cell(MISSING) for p in proofs)) for name, show in EVIDENCE.items()]
+    rows += [
+        Row(key.replace("_", " "), tuple(_setting(p, key) if p else Cell(MISSING) for p in proofs)) for key in settings
+    ]
     required = stored.policy.required_evidence
-    rows.append(Row("proof", tuple(_proof(arm, proof, required) for arm, proof in proofs)))
+    pairs = zip(arms, proofs, strict=True)
+    rows.append(Row("proof", tuple(_proof(arm, proof, required) for arm, proof in pairs)))
     about = "Whether each arm ran the path it names; a setting shows what was observed."
     return Table("Evidence", about, "", tuple(plain(arm.name) for arm in arms), tuple(rows))
 
@@ -234,15 +237,17 @@ def _setting(proof: ArmEvidence, key: str) -> Cell:
     return Cell(plain(observed or "not observed"), f"requested {plain(wanted)}", "bad")
 
 
-def _proof(arm: ArmSummary, proof: ArmEvidence, required: Sequence[str]) -> Cell:
+def _proof(arm: ArmSummary, proof: ArmEvidence | None, required: Sequence[str]) -> Cell:
     faults = [plain(fault) for fault in evidence_faults(arm, proof, required)]
-    return Cell("missing", " ".join(faults), "bad") if faults else Cell("complete", tone="good")
+    if faults:
+        return Cell("missing", " ".join(faults), "bad")
+    return Cell("complete", tone="good") if proof else Cell("none", "not required by the policy")
 
 
 def costs(stored: Stored) -> Table:
     """What each arm costs: one column an arm, none of it tested."""
-    arms = [arm for arm in stored.run.arms if arm.name in stored.evidence]
-    found = [stored.evidence[arm.name].costs for arm in arms]
+    arms = stored.run.arms
+    found = [proof.costs if (proof := stored.evidence.get(arm.name)) else {} for arm in arms]
     rows = [
         Row(label, tuple(Cell(show(cost[key])) if key in cost else Cell(MISSING) for cost in found))
         for key, (label, show) in COSTS.items()
