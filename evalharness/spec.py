@@ -18,7 +18,7 @@ from evalharness.errors import SpecError, UnknownName
 Capture = Literal["eager", "stock", "patched", "native"]
 CAPTURES: tuple[str, ...] = ("eager", "stock", "patched", "native")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-ARM_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}(#[0-9]{1,2})?$"
+ARM_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}(#[A-Za-z0-9_]{1,24})?$"
 
 
 class Part(BaseModel):
@@ -28,11 +28,15 @@ class Part(BaseModel):
 
 
 class ArmSpec(Part):
-    """One way of running the model. `eager#2` is a second, independent run of `eager` (an A/A pair)."""
+    """One way of running the model. `eager#2` is a second, independent run of `eager` (an A/A pair).
+
+    `only` confines what the stock path shares to the attribute of that name, to tell which one costs how much.
+    """
 
     name: str = Field(pattern=ARM_NAME)
     capture: Capture
     url: str | None = None
+    only: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
 
     @field_validator("url")
     @classmethod
@@ -50,6 +54,11 @@ class ArmSpec(Part):
         if parts.username or parts.password or parts.query or parts.fragment:
             raise ValueError("a URL must hold no user, password or query; name the key's variable: engine.api_key_env")
         return value
+
+    @property
+    def path(self) -> str:
+        """The capture path in full: `stock`, `stock:tile_sched_c4a`."""
+        return f"{self.capture}:{self.only}" if self.only else self.capture
 
     @model_validator(mode="before")
     @classmethod
@@ -190,6 +199,13 @@ class RunSpec(Part):
                 raise ValueError(f"arm {arm.name} has no server; write {arm.name}=http://host:8000")
             if self.engine.kind != "endpoint" and arm.url is not None:
                 raise ValueError(f"arm {arm.name} has a URL, but engine.kind is {self.engine.kind}, not endpoint")
+        return self
+
+    @model_validator(mode="after")
+    def _only_confines_stock_under_vllm(self) -> RunSpec:
+        for arm in self.arms:
+            if arm.only and (arm.capture != "stock" or self.engine.kind != "vllm"):
+                raise ValueError(f"arm {arm.name!r}: `only` belongs to the stock path of the vllm engine")
         return self
 
     @model_validator(mode="after")

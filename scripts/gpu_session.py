@@ -53,11 +53,6 @@ STEPS = (
     Step("audit", (*EVALHARNESS, "audit", "canary-v3-gpu"), 180),
     Step("bench", (sys.executable, str(HERE.parent / "benchmarks/bench_vllm.py")), 540),
     Step("v4", (*RUN, V4), 480),
-    *(
-        # The leak confined to one kind of attention layer: which of them loses how much?
-        Step(f"v4-{kind}", ("env", f"EVALHARNESS_STOCK_ONLY=tile_sched_{kind}", *RUN, V4, "--arms", "eager,stock"), 180)
-        for kind in ("swaonly", "c4a", "c128a")
-    ),
 )
 
 

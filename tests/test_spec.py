@@ -57,3 +57,10 @@ def test_a_spec_file_is_read_safely(tmp_path: Path) -> None:
 def test_an_arm_may_carry_a_server_and_a_repeat_number() -> None:
     arm = ArmSpec.parse("stock#2=http://127.0.0.1:8000")
     assert (arm.name, arm.capture, arm.url) == ("stock#2", "stock", "http://127.0.0.1:8000")
+
+
+def test_only_confines_the_stock_path_of_vllm() -> None:
+    with pytest.raises(SpecError, match="belongs to the stock path of the vllm engine"):
+        load_spec("canary-v3", ["arms=[{name: 'stock#plan', capture: stock, only: tile_scheduler_metadata}]"])
+    arms = ["arms=[eager, {name: 'stock#plan', capture: stock, only: tile_scheduler_metadata}]"]
+    assert load_spec("canary-v3-gpu", arms).arms[1].path == "stock:tile_scheduler_metadata"

@@ -70,15 +70,27 @@ def load_task(name: str, run: Run, reference: str | None, samples: ArmSamples) -
         RecordError: answers carry no primary score.
     """
     ordered = [arm for arm in dict.fromkeys([*(a.name for a in run.arms), *samples]) if arm in samples]
-    tables = {arm: table for arm in ordered if len(table := _table(samples[arm]))}
+    tables = {arm: table for arm in ordered if len(table := as_table(samples[arm]))}
     plan = planned(list(tables.values()))
     stopped = {arm: EarlyStop(**stop) for arm, stop in early_stops(run, name).items() if arm in tables}
     for arm, stop in stopped.items():
         tables[arm] = tables[arm].take(first_documents(tables[arm].doc_id, plan, stop.documents))
+    captures = {arm: arm.partition("#")[0] for arm in tables} | {arm.name: arm.capture for arm in run.arms}
+    asked = {a: len(first_documents(plan, plan, stopped[a].documents)) if a in stopped else len(plan) for a in tables}
+    return arrange(name, reference, tables, captures, asked, stopped)
+
+
+def arrange(
+    name: str,
+    reference: str | None,
+    tables: Mapping[str, SampleTable],
+    captures: Mapping[str, str],
+    asked: Mapping[str, int],
+    stopped: Mapping[str, EarlyStop],
+) -> TaskArms:
+    """Pair the arms of one task; raises as `load_task` does."""
     refuse_other_prompts(name, tables)
-    captures = {arm.name: arm.capture for arm in run.arms}
-    arms = {a: ArmColumns.of(a, captures.get(a, a.partition("#")[0]), t) for a, t in tables.items()}
-    asked = {a: len(first_documents(plan, plan, stopped[a].documents)) if a in stopped else len(plan) for a in arms}
+    arms = {arm: ArmColumns.of(arm, captures[arm], table) for arm, table in tables.items()}
     pairs = {(one, two): pair(arms[one], arms[two]) for one, two in _compared(arms, reference)}
     return TaskArms(name, reference, arms, asked, stopped, pairs)
 
@@ -115,7 +127,8 @@ def measure(task: TaskArms, spec: Mapping[str, object], policy: Policy, seed: in
     )
 
 
-def _table(samples: Sequence[Sample] | SampleTable) -> SampleTable:
+def as_table(samples: Sequence[Sample] | SampleTable) -> SampleTable:
+    """Answers as columns; raises PairingError when a question is answered twice."""
     return samples if isinstance(samples, SampleTable) else SampleTable.from_samples(samples)
 
 
@@ -128,8 +141,9 @@ def _of(arms: Columns, capture: str) -> list[str]:
 
 
 def _doubles(arms: Columns) -> list[tuple[str, str]]:
-    """(second run of an arm, the arm) pairs."""
-    return [(name, first) for name in arms if "#" in name and (first := name.partition("#")[0]) in arms]
+    """(second run of an arm, the arm) pairs; a run along another path is no second run."""
+    pairs = [(name, name.partition("#")[0]) for name in arms if "#" in name]
+    return [(name, first) for name, first in pairs if first in arms and arms[name].capture == arms[first].capture]
 
 
 def _compared(arms: Columns, reference: str | None) -> list[tuple[str, str]]:

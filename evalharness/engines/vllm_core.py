@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,8 +17,6 @@ from evalharness.errors import EngineError
 from evalharness.reasoning import opens_reasoning, split_reasoning
 from evalharness.records import ArmEvidence
 from evalharness.spec import ArmSpec, RunSpec, VllmEngine
-
-CONFINE = "EVALHARNESS_STOCK_ONLY"  # the one attribute that the stock arm shares; for experiments
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class VllmCore:
         if arm.capture == "eager":
             workers = self._workers("evalharness_eager")
         else:
-            workers = self._workers("evalharness_capture", _setting(arm))
+            workers = self._workers("evalharness_capture", arm.path)
         self._arm = arm
         self._costs |= {"generate_seconds": 0.0, "output_tokens": 0.0, "decode_tokens_per_s": 0.0}
         evidence = self._evidence(workers)
@@ -174,8 +171,3 @@ class VllmCore:
 def create() -> VllmCore:
     """A new, unopened engine."""
     return VllmCore()
-
-
-def _setting(arm: ArmSpec) -> str:
-    only = os.environ.get(CONFINE, "")
-    return f"{arm.capture}:{only}" if only and arm.capture == "stock" else arm.capture

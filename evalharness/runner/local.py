@@ -44,7 +44,7 @@ def start(spec: RunSpec, results: Path, listener: Listener | None = None) -> Run
         identity=plan.identity,
         spec=spec.model_dump(mode="json"),
         provenance=collect(),
-        arms=tuple(ArmSummary(arm.name, arm.capture, ArmState.PENDING) for arm in spec.arms),
+        arms=tuple(ArmSummary(arm.name, arm.path, ArmState.PENDING) for arm in spec.arms),
     )
     folder, run = RunFolder.create(results, run)
     return _serve(plan, folder, run, listener or Listener())

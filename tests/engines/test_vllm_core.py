@@ -6,7 +6,7 @@ import pytest
 
 from evalharness.capture import vllm_plugin
 from evalharness.engines.base import Engine, Request
-from evalharness.engines.vllm_core import CONFINE, VllmCore
+from evalharness.engines.vllm_core import VllmCore
 from evalharness.errors import EngineError, EvidenceError
 from evalharness.spec import ArmSpec, RunSpec, parse_spec
 from tests.engines import fake_vllm
@@ -91,8 +91,8 @@ def test_weights_load_once_and_each_path_is_captured_once(monkeypatch: pytest.Mo
 
 
 def test_stock_can_be_confined_to_one_attribute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(CONFINE, "tile_scheduler_metadata")
-    evidence = opened(monkeypatch).use(ARMS["stock"])
+    arm = ArmSpec(name="stock#plan", capture="stock", only="tile_scheduler_metadata")
+    evidence = opened(monkeypatch).use(arm)
     assert any("confined to tile_scheduler_metadata" in note for note in evidence.notes)
 
 
