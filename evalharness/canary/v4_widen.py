@@ -13,11 +13,14 @@ the scales of FP8 blocks too; what is left is the order of summation.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
+import os
 import re
 import shutil
 import struct
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,6 +100,47 @@ def factor_for(config: Mapping[str, Any]) -> int:
             "Train the model with a hidden size that is a power of two, at least 128.",
         )
     return factor
+
+
+def servable(folder: Path) -> Path:
+    """The folder that vLLM can serve the model of `folder` from: itself, or a widened copy in the cache.
+
+    The cache is `evalharness/models` in XDG_CACHE_HOME (else ~/.cache); a copy is named after the bytes it was made of.
+
+    Raises:
+        DataError: see `factor_for` and `widen`; or the cache cannot be written.
+    """
+    factor = factor_for(read_config(folder))
+    if factor == 1:
+        return folder
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "evalharness" / "models"
+    out = cache / f"{folder.name}-x{factor}-{_digest(folder)}"
+    if not out.is_dir():
+        try:
+            _widen_whole(folder, out, factor)
+        except OSError as error:
+            raise DataError(f"{out.parent} cannot be written: {error}.", "Point XDG_CACHE_HOME elsewhere.") from error
+    return out
+
+
+def _digest(folder: Path) -> str:
+    digest = hashlib.sha256()
+    for file in (Path(__file__), *sorted(folder.iterdir())):
+        if file.suffix in (".py", ".json", ".safetensors"):
+            digest.update(file.name.encode() + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _widen_whole(folder: Path, out: Path, factor: int) -> None:
+    """`widen` under a temporary name, so that no other process finds half a folder."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as scratch:
+        widen(folder, Path(scratch) / out.name, factor)
+        try:
+            (Path(scratch) / out.name).rename(out)
+        except OSError:  # another process was first
+            if not out.is_dir():
+                raise
 
 
 def widen(folder: Path, out: Path, factor: int) -> None:

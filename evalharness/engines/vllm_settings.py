@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalharness.canary.models import local_model
+from evalharness.canary.v4_widen import servable
 from evalharness.capture.vllm_plugin import VARIABLE
 from evalharness.engines.base import Request
 from evalharness.errors import SpecError
@@ -78,9 +79,9 @@ def _merged(own: Mapping[str, Any], extra: Mapping[str, Any], where: str) -> dic
 
 
 def model_path(options: VllmEngine) -> str:
-    """A folder for a canary or a local checkpoint, else the hub's name."""
+    """A folder for a canary or a local checkpoint, widened where vLLM's kernels need it; else the hub's name."""
     folder = local_model(options.model)
-    return str(folder) if folder else options.model
+    return str(servable(folder)) if folder else options.model
 
 
 def sampling_arguments(request: Request) -> Mapping[str, Any]:
