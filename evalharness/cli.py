@@ -18,7 +18,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+dashboard_app = typer.Typer(help="The accuracy dashboard.", no_args_is_help=True, rich_markup_mode=None)
+schedule_app = typer.Typer(help="Scheduled nights.", no_args_is_help=True, rich_markup_mode=None)
+app.add_typer(dashboard_app, name="dashboard")
+app.add_typer(schedule_app, name="schedule")
 Results = Annotated[Path, typer.Option("--out", help="Results folder.")]
+RunsFolder = Annotated[Path, typer.Option("--out", "--results", help="Results folder.")]
 
 
 @app.callback()
@@ -156,6 +161,91 @@ def audit(
     from evalharness.commands import audit as command
 
     raise typer.Exit(command.audit(reference, tuple(setting or ())))
+
+
+@app.command()
+def history(
+    task: Annotated[str, typer.Option(help="This task only.")] = "",
+    arm: Annotated[str, typer.Option(help="This arm only.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    results: RunsFolder = Path("results"),
+) -> None:
+    """List every run's figures, oldest first."""
+    from evalharness.commands import dashboard
+
+    form = "json" if as_json else "csv" if as_csv else "table"
+    raise typer.Exit(dashboard.history(results, task, arm, form))
+
+
+@dashboard_app.command("build")
+def dashboard_build(
+    out: Annotated[Path, typer.Option(help="Folder of the site; replaced in one step.")] = Path("site"),
+    results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    config: Annotated[Path | None, typer.Option(help="Schedule; else RESULTS/schedule.yaml.")] = None,
+) -> None:
+    """Build the static site."""
+    from evalharness.commands import dashboard
+
+    raise typer.Exit(dashboard.build_site(results, out, config))
+
+
+@dashboard_app.command("serve")
+def dashboard_serve(
+    results: Annotated[Path, typer.Option(help="Results folder.")] = Path("results"),
+    host: Annotated[str, typer.Option(help="Address; any but loopback needs the token it prints.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8642,
+    site: Annotated[Path | None, typer.Option(help="Keep the site here; else in a temporary folder.")] = None,
+    config: Annotated[Path | None, typer.Option(help="Schedule; else RESULTS/schedule.yaml.")] = None,
+) -> None:
+    """Serve the site while runs go on, with their progress and logs."""
+    from evalharness.commands import dashboard
+
+    raise typer.Exit(dashboard.serve(results, host, port, site, config))
+
+
+@schedule_app.command("render")
+def schedule_render(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE|SPEC.yaml")],
+    target: Annotated[str, typer.Option(help="systemd, cron, slurm, kubernetes or github.")],
+    at: Annotated[str | None, typer.Option(help="HH:MM, UTC.")] = None,
+    days: Annotated[str | None, typer.Option(help="mon,tue,...; every day if left out.")] = None,
+    grace: Annotated[float | None, typer.Option(help="Hours a night may start late.")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Hours a night may take.")] = None,
+    write: Annotated[Path | None, typer.Option(help="Write the files here instead of printing them.")] = None,
+    image: Annotated[str | None, typer.Option(help="Container image (kubernetes).")] = None,
+    results: RunsFolder = Path("results"),
+) -> None:
+    """Enter PROFILE into the schedule and render what another scheduler reads."""
+    from evalharness.commands import schedule
+
+    when = schedule.When(at, days, grace, timeout)
+    raise typer.Exit(schedule.render(target, profile, when, results, write, image))
+
+
+@schedule_app.command("run")
+def schedule_run(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE|SPEC.yaml")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Schedule; else RESULTS/schedule.yaml.")] = None,
+    results: RunsFolder = Path("results"),
+) -> None:
+    """Run one night: lock, timeout, log, retention, alerts, site."""
+    from evalharness.commands import schedule
+
+    raise typer.Exit(schedule.run(profile, results, config, dry_run=dry_run))
+
+
+@schedule_app.command("check")
+def schedule_check(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done.")] = False,
+    config: Annotated[Path | None, typer.Option(help="Schedule; else RESULTS/schedule.yaml.")] = None,
+    results: RunsFolder = Path("results"),
+) -> None:
+    """Look for nights that did not come; alert and rebuild the site."""
+    from evalharness.commands import schedule
+
+    raise typer.Exit(schedule.check(results, config, dry_run=dry_run))
 
 
 def main() -> NoReturn:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from evalharness.stats.significance import paired_test
 from evalharness.watch.marks import pair_marks
 
 BASELINE: Final = 10  # nights before anything is judged
@@ -46,7 +45,7 @@ class Shift:
 
 @dataclass(slots=True)
 class Watch:
-    """One figure over the nights: limits (None: too few nights yet) and shifts."""
+    """One figure over the nights: limits (None: no figure, or too few nights yet) and shifts."""
 
     limits: list[Limits | None] = field(default_factory=list)
     shifts: list[Shift] = field(default_factory=list)
@@ -147,7 +146,7 @@ class _Chart:
     def add(self, position: int, value: float | None, size: int) -> None:
         """Judge one night."""
         ready = len(self.calm) >= BASELINE
-        self.limits.append(self.calm.limits(size) if ready else None)
+        self.limits.append(self.calm.limits(size) if ready and value is not None else None)
         if value is None:
             return
         if not ready:
@@ -205,6 +204,8 @@ class AgainstGood:
 
 def against_good(now: str | None, good: str | None, repeats: int, seed: int = 0) -> AgainstGood | None:
     """Compare two nights' marks question by question; None where they cannot be paired."""
+    from evalharness.stats.significance import paired_test  # scipy takes longer to load than a page to build
+
     pairs = pair_marks(now or "", good or "", repeats)
     if pairs is None:
         return None

@@ -23,6 +23,7 @@ FORMAT: Final = b"1"
 # What is watched for change, and what a site shows of a run.
 RECORDS: Final = ("run.json", "comparison.json")
 DOCUMENTS: Final = ("signoff.html", "signoff.pdf", "signoff.json", "report.html", "comparison.csv", "comparison.md")
+STOPPED: Final = ".stopped"  # in the folder of a run whose process is known to be gone: why
 PAIRED_RUNS: Final = 20  # newest runs of a series whose answers are indexed, for paired tests between nights
 
 
@@ -58,7 +59,7 @@ class Score:
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One folder under results/. `state` is `compared`, `uncompared` (a run without a comparison: not finished, or
-    not compared), or `unreadable`, which `problem` explains. Times are UTC ISO 8601."""
+    not compared), or `unreadable`; `problem` says why, also of a run that was stopped. Times are UTC ISO 8601."""
 
     folder: str
     signature: str
@@ -116,7 +117,7 @@ def readable(entries: Iterable[Entry]) -> list[Entry]:
 
 def signature(path: Path) -> str:
     """Changes whenever a record or document of the folder does."""
-    return " ".join(_stamp(path / name) for name in (*RECORDS, *DOCUMENTS))
+    return " ".join(_stamp(path / name) for name in (*RECORDS, STOPPED, *DOCUMENTS))
 
 
 def _stamp(path: Path) -> str:
@@ -162,6 +163,7 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
     entry = replace(
         entry,
         state="uncompared",
+        problem=folder.read_text(STOPPED).strip() if (folder.path / STOPPED).exists() and not run.finished else "",
         run_id=run.run_id,
         profile=run.name,
         created=(created if created.tzinfo else created.replace(tzinfo=UTC)).astimezone(UTC).isoformat(),
@@ -269,7 +271,7 @@ def _load(path: Path) -> list[Entry]:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        table = pq.ParquetFile(path).read()  # read_table would import the whole dataset machinery
         if (table.schema.metadata or {}).get(b"evalharness") != FORMAT:
             return []
         return [_revived(row) for row in table.to_pylist()]

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from evalharness.errors import SpecError, UnknownName
+from evalharness.errors import SpecError
 from evalharness.spec import NAME, Part
 
 FILE: Final = "schedule.yaml"
@@ -38,6 +38,13 @@ class Job(Part):
         if isinstance(value, dict) and "name" not in value and isinstance(value.get("profile"), str):
             return {**value, "name": Path(value["profile"]).name.removesuffix(".yaml").removesuffix(".yml")}
         return value
+
+    @field_validator("at", mode="before")
+    @classmethod
+    def _clock_from_yaml(cls, value: object) -> object:
+        """YAML reads an unquoted 12:30 as a number to the base of 60."""
+        is_clock = isinstance(value, int) and 0 <= value < 24 * 60
+        return f"{value // 60:02}:{value % 60:02}" if is_clock and isinstance(value, int) else value
 
     @field_validator("since")
     @classmethod
@@ -135,12 +142,9 @@ def load_schedule(path: Path) -> Schedule:
         raise SpecError(f"{path}, {key}: {first['msg']}.", "Correct it in the file.") from error
 
 
-def find_job(schedule: Schedule, name: str) -> Job:
-    """The job called `name`; raises UnknownName."""
-    job = schedule.job(name)
-    if job is None:
-        raise UnknownName("scheduled profile", name, [job.name for job in schedule.jobs])
-    return job
+def plain_job(job: Job) -> dict[str, Any]:
+    """The job as it stands in the file: what is not the default."""
+    return job.model_dump(mode="json", exclude_defaults=True)
 
 
 def add_job(path: Path, job: Job) -> Schedule:
@@ -157,7 +161,7 @@ def add_job(path: Path, job: Job) -> Schedule:
         return schedule
     raw = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else None
     raw = dict(raw or {})
-    raw["jobs"] = [*raw.get("jobs", ()), job.model_dump(mode="json", exclude_defaults=True)]
+    raw["jobs"] = [*raw.get("jobs", ()), plain_job(job)]
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.tmp")
     temporary.write_text(yaml.safe_dump(raw, sort_keys=False), encoding="utf-8")

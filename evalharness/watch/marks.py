@@ -6,14 +6,16 @@ asked the same questions are compared character by character.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
 from evalharness.errors import EvalHarnessError
 from evalharness.records import Cause, Sample
-from evalharness.stats.clusters import PairedScores
 from evalharness.store import RunFolder
+
+if TYPE_CHECKING:
+    from evalharness.stats.clusters import PairedScores
 
 PRIMARY: Final = "exact_match"
 LOST: Final = "-"
@@ -38,6 +40,8 @@ def _mark(sample: Sample) -> str:
 
 def pair_marks(now: str, before: str, repeats: int) -> PairedScores | None:
     """Scores of the questions that both answered; None where the strings are not of the same questions."""
+    from evalharness.stats.clusters import PairedScores
+
     if not now or len(now) != len(before):
         return None
     both = [i for i, pair in enumerate(zip(now, before, strict=True)) if LOST not in pair]

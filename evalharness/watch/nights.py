@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 from evalharness.watch.history import Entry, readable
@@ -114,6 +115,8 @@ def nights(runs: Sequence[Entry], job: Job | None, now: datetime) -> Iterator[Ni
 
 def _night(entry: Entry, job: Job | None, now: datetime) -> Night:
     if entry.finished is None:
+        if entry.problem:
+            return Night(entry.at, Status.UNFINISHED, entry, entry.problem)
         limit = job.timeout if job else UNSCHEDULED_TIMEOUT
         if now - entry.at <= limit:
             return Night(entry.at, Status.RUNNING, entry, "still running")
@@ -138,7 +141,7 @@ def _missed(runs: Sequence[Entry], job: Job, now: datetime) -> tuple[set[str], l
     start = job.since or (min(e.at for e in runs) - job.grace if runs else now)
     dues = list(job.due(start, now))
     late, missed, position = set(), [], 0
-    for due, following in zip(dues, [*dues[1:], now + EARLY + timedelta(seconds=1)], strict=True):
+    for due, following in pairwise([*dues, now + EARLY + timedelta(seconds=1)]):
         while position < len(runs) and runs[position].at < due - EARLY:
             position += 1
         first = runs[position] if position < len(runs) and runs[position].at < following - EARLY else None

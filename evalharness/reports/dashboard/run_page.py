@@ -1,0 +1,85 @@
+"""One run: its verdict, its figures, its evidence in brief, and the documents beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from evalharness.errors import EvalHarnessError
+from evalharness.records import Comparison, Run
+from evalharness.reports.dashboard.task_page import css_class, task_slug
+from evalharness.reports.words import detail_lines
+from evalharness.store import RunFolder, decode
+from evalharness.watch.history import Entry
+from evalharness.watch.nights import Series, Status
+
+DOCUMENT_NAMES: Final = {
+    "signoff.html": "Sign-off report",
+    "signoff.pdf": "Sign-off report (PDF)",
+    "signoff.json": "Sign-off record (JSON)",
+    "report.html": "Report",
+    "comparison.csv": "Table (CSV)",
+    "comparison.md": "Table (Markdown)",
+    "comparison.json": "Comparison (JSON)",
+}
+
+
+def run_view(folder: RunFolder, one: Series, entry: Entry, documents: Sequence[str]) -> dict[str, Any]:
+    """Values of run.html."""
+    run = folder.read_run()
+    comparison = _comparison(folder, entry)
+    arms = dict.fromkeys(score.arm for score in entry.scores)
+    captures = {score.arm: css_class(score.capture) for score in entry.scores}
+    night = next(night for night in one.nights if night.entry is not None and night.entry.folder == entry.folder)
+    return {
+        "entry": entry,
+        "run": run,
+        "status": entry.verdict or night.status.value,
+        "reasons": entry.reasons or (night.why,),
+        "captures": captures,
+        "tasks": _tasks(one, entry, comparison),
+        "facts": _facts(run, entry),
+        "documents": [(name, DOCUMENT_NAMES[name]) for name in documents],
+        "exports": [f"results_{arm}.json" for arm in arms],
+        "good": _last_good(one, entry),
+    }
+
+
+def _comparison(folder: RunFolder, entry: Entry) -> Comparison | None:
+    if entry.state != "compared":
+        return None
+    try:
+        return decode(Comparison, folder.read_text("comparison.json"), "comparison.json")
+    except EvalHarnessError:  # replaced by something else since it was indexed
+        return None
+
+
+def _tasks(one: Series, entry: Entry, comparison: Comparison | None) -> list[dict[str, Any]]:
+    details = {task.task: detail_lines(task) for task in comparison.tasks} if comparison else {}
+    return [
+        {"name": task, "slug": task_slug(one, task), "scores": entry.of(task), "details": details.get(task, [])}
+        for task in entry.tasks
+    ]
+
+
+def _facts(run: Run, entry: Entry) -> Mapping[str, str]:
+    """What ran where, as far as it was recorded."""
+    gpu = run.provenance.get("gpu") or []
+    git = run.provenance.get("git") or {}
+    facts = {
+        "engine": entry.engine,
+        "model": entry.model,
+        "build": entry.version,
+        "evalharness commit": f"{git.get('commit', '')[:12]}{' (changed)' if git.get('dirty') else ''}",
+        "GPU": ", ".join(str(one.get("name", "?")) for one in gpu) if gpu else "none",
+        "lm-eval": str((run.provenance.get("packages") or {}).get("lm-eval", "")),
+        "fingerprint": run.fingerprint[:16],
+        "took": f"{entry.seconds:.0f} s" if entry.seconds is not None else "",
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _last_good(one: Series, entry: Entry) -> str:
+    """The run to compare with: the last one before it that passed."""
+    earlier = [n.entry for n in one.nights if n.entry and n.entry.created < entry.created]
+    return next((e.run_id for e in reversed(earlier) if e.verdict == Status.PASS.value), "")

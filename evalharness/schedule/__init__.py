@@ -1,0 +1,1 @@
+"""Scheduled nights: files for other schedulers, and what they call."""

@@ -1,0 +1,47 @@
+"""Old answers go, records stay."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from evalharness.watch.history import Entry
+from evalharness.watch.jobs import Retention
+from evalharness.watch.nights import Series, Status
+
+SAMPLES = "samples"
+
+
+def prunable(found: Sequence[Series], entries: Iterable[Entry], policy: Retention, now: datetime) -> list[Entry]:
+    """Runs whose sample files may go, oldest first: compared, older than the policy's days, and neither published,
+    nor among the newest of their series, nor the last good one of it."""
+    published = {entry.run_id for entry in entries if entry.published}
+    old = now - timedelta(days=policy.sample_days)
+    chosen = []
+    for one in found:
+        runs = [night.entry for night in one.nights if night.entry is not None]
+        kept = {entry.run_id for entry in runs[-policy.keep_runs :]} | published
+        kept |= {next((entry.run_id for entry in reversed(runs) if entry.verdict == Status.PASS.value), "")}
+        chosen += [e for e in runs if e.state == "compared" and e.at < old and e.run_id not in kept]
+    return sorted(chosen, key=lambda entry: entry.created)
+
+
+def prune(results: Path, chosen: Iterable[Entry]) -> list[str]:
+    """Delete the sample files of these runs; returns the ids of those that had any."""
+    pruned = []
+    for entry in chosen:
+        folder = results / entry.folder / SAMPLES
+        if folder.is_dir():
+            shutil.rmtree(folder)
+            pruned.append(entry.run_id)
+    return pruned
+
+
+def prune_logs(folder: Path, policy: Retention, now: datetime) -> None:
+    """Delete logs of scheduled nights older than the policy's days."""
+    limit = (now - timedelta(days=policy.log_days)).timestamp()
+    for path in folder.glob("*.log"):
+        if path.stat().st_mtime < limit:
+            path.unlink(missing_ok=True)
