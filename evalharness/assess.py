@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from evalharness.compare import compare
+from evalharness.compare.across import RunPair, Side, compare_runs
 from evalharness.errors import SpecError, UnknownName
 from evalharness.policy import Policy, load_policy
 from evalharness.records import ArmEvidence, Comparison, Run, Sample
@@ -52,6 +53,19 @@ def stored_policy(folder: RunFolder) -> Policy | None:
 def assess(folder: RunFolder) -> Comparison:
     """Compare the arms of a stored run by its policy; raises as `read_stored` does, and PairingError."""
     return read_stored(folder).comparison
+
+
+def assess_pair(first: RunFolder, second: RunFolder) -> RunPair:
+    """Hold every arm of run `second` against its namesake in run `first`, by the policy of `second`.
+
+    Raises as `read_stored` does, and PairingError when the runs have no arm, task or question in common.
+    """
+    before, after = read_stored(first), read_stored(second)
+    return compare_runs(_side(before), _side(after), after.policy)
+
+
+def _side(stored: Stored) -> Side:
+    return Side(stored.run, stored.samples, stored.evidence)
 
 
 def _policy(folder: RunFolder, run: Run) -> Policy:

@@ -28,13 +28,18 @@ Finding = tuple[Outcome, str]
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a task is judged by, besides its own figures. `reference` is the arm the others are held against."""
+    """What a task is judged by, besides its own figures. `reference` is the arm the others are held against.
+
+    `across_runs`: the arms are one arm of two runs, of which only "no regression" is asked. That a run's own answers
+    are cut by the token limit is told by its own verdict.
+    """
 
     arms: tuple[ArmSummary, ...]
     reference: str | None
     evidence: Mapping[str, ArmEvidence]
     policy: Policy
     early_stop: bool = False
+    across_runs: bool = False
 
     @property
     def has_eager(self) -> bool:
@@ -44,6 +49,11 @@ class Context:
     def of_capture(self, *captures: str) -> list[ArmSummary]:
         """Arms of these capture paths, without second runs of an arm (`eager#2`)."""
         return [arm for arm in self.arms if arm.capture in captures and "#" not in arm.name]
+
+    @property
+    def stock(self) -> list[ArmSummary]:
+        """The arms that are to show the fault; none of them in a comparison of two runs."""
+        return [] if self.across_runs else self.of_capture("stock")
 
 
 def judge_task(task: TaskComparison, context: Context) -> Verdict:
@@ -55,11 +65,11 @@ def judge_task(task: TaskComparison, context: Context) -> Verdict:
     questions = tuple(_questions(task, context))
     blockers = [finding for check in BLOCKERS for finding in check(task, context)]
     if blockers:
-        outcome = _worst(outcome for outcome, _ in blockers)
+        outcome = worst(outcome for outcome, _ in blockers)
         return Verdict(outcome, tuple(reason for _, reason in blockers), questions)
     if not questions:
         return Verdict(Outcome.INCONCLUSIVE, ("Only one arm ran: there is nothing to compare it with.",))
-    outcome = _worst(_meaning(question, context.policy) for question in questions)
+    outcome = worst(_meaning(question, context.policy) for question in questions)
     return Verdict(outcome, tuple(_sentence(question) for question in questions), questions)
 
 
@@ -68,7 +78,7 @@ def judge_run(tasks: tuple[TaskComparison, ...], arms: tuple[ArmSummary, ...] = 
     if not tasks:
         told = tuple(f"Arm {arm.name}: {arm.message}" for arm in arms if arm.message)
         return Verdict(Outcome.ERROR, ("No task has an answer yet.", *told))
-    outcome = _worst(task.verdict.outcome for task in tasks)
+    outcome = worst(task.verdict.outcome for task in tasks)
     reasons = (f"{t.task}: {reason}" for t in tasks if t.verdict.outcome is outcome for reason in t.verdict.reasons)
     return Verdict(outcome, tuple(reasons))
 
@@ -81,7 +91,8 @@ def arm_outcome(score: ArmScore, task: TaskComparison, context: Context) -> Outc
     return {Answer.YES: Outcome.PASS, Answer.NO: Outcome.FAIL}.get(answer, Outcome.INCONCLUSIVE)
 
 
-def _worst(outcomes: Iterator[Outcome]) -> Outcome:
+def worst(outcomes: Iterator[Outcome]) -> Outcome:
+    """The outcome that decides over the others."""
     return min(outcomes, key=WORST_FIRST.index)
 
 
@@ -98,7 +109,7 @@ def _meaning(question: Question, policy: Policy) -> Outcome:
 
 
 def _questions(task: TaskComparison, context: Context) -> Iterator[Question]:
-    stock, patched = context.of_capture("stock"), context.of_capture("patched")
+    stock, patched = context.stock, context.of_capture("patched")
     if context.reference is None:
         return
     if stock:
@@ -170,7 +181,7 @@ def _as_published(task: TaskComparison) -> Question:
 
 def _holds(task: TaskComparison, arm: str, context: Context) -> tuple[Answer, list[str]]:
     """Does `arm` hold the reference's accuracy, length and soundness? NO beats UNDECIDED beats YES."""
-    if context.of_capture("stock") and not context.has_eager:
+    if context.stock and not context.has_eager:
         return Answer.UNDECIDED, [NO_EAGER]
     score = task.score(arm)
     found = task.contrast(arm, context.reference or "")
@@ -244,7 +255,7 @@ def _evidence(_task: TaskComparison, context: Context) -> Iterator[Finding]:
 
 def _token_cap(task: TaskComparison, context: Context) -> Iterator[Finding]:
     """Only the reference arm's truncation says that the limit is too low; in another arm it is a symptom."""
-    score = task.score(context.reference or "")
+    score = None if context.across_runs else task.score(context.reference or "")
     if score is not None and score.n and score.truncated / score.n > context.policy.max_truncated:
         yield Outcome.INCONCLUSIVE, f"{score.truncated} of {score.n} hit token cap ({score.arm}); raise max_tokens."
 

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from evalharness.assess import read_stored
+from evalharness.assess import assess_pair, read_stored
 from evalharness.engines.base import ENGINES
 from evalharness.errors import UnknownName
+from evalharness.reports import pair
 from evalharness.reports.terminal import render
 from evalharness.runner.choose import Choice, default_profile, resolve
 from evalharness.runner.doctor import examine
@@ -116,3 +117,10 @@ def _report(folder: RunFolder) -> int:
 def compare(first: str, out: Path) -> int:
     """Compare the arms of one stored run again."""
     return _report(find_run(out, first))
+
+
+def compare_pair(first: str, second: str, out: Path) -> int:
+    """Compare every arm of a stored run with its namesake in an earlier one; writes nothing."""
+    found = assess_pair(find_run(out, first), find_run(out, second))
+    console.print(pair.render(found))
+    return found.outcome.exit_code

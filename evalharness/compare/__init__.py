@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from evalharness.compare.published import quoted
-from evalharness.compare.task import ArmSamples, load_task, measure
+from evalharness.compare.task import ArmSamples, TaskArms, load_task, measure
 from evalharness.gate import Context, arm_outcome, judge_run, judge_task
 from evalharness.policy import Policy
 from evalharness.records import ArmEvidence, ArmSummary, Comparison, Run, Sample, TaskComparison
@@ -17,7 +17,7 @@ from evalharness.table import Tokens
 Samples = Mapping[str, ArmSamples]
 ON_TRUST = "Capture paths are taken on trust: policy {policy} asks for no evidence."
 
-__all__ = ["compare", "first_divergences", "reference_arm"]
+__all__ = ["Samples", "compare", "first_divergences", "judge", "reference_arm"]
 
 
 def compare(run: Run, samples: Samples, evidence: Mapping[str, ArmEvidence], policy: Policy) -> Comparison:
@@ -30,10 +30,15 @@ def compare(run: Run, samples: Samples, evidence: Mapping[str, ArmEvidence], pol
         RecordError: answers carry no primary score.
     """
     reference = reference_arm(run.arms)
-    seed = int(run.spec.get("seed", 0))
     loaded = [load_task(name, run, reference, samples[name]) for name in _task_names(run, samples)]
+    stopped = any(task.stopped for task in loaded)
+    return judge(run, loaded, Context(run.arms, reference, evidence, policy, early_stop=stopped))
+
+
+def judge(run: Run, loaded: Sequence[TaskArms], context: Context) -> Comparison:
+    """Measure and judge tasks whose arms are paired."""
+    policy, seed = context.policy, int(run.spec.get("seed", 0))
     measured = [measure(task, run.spec, policy, seed) for task in loaded if task.arms]
-    context = Context(run.arms, reference, evidence, policy, early_stop=any(task.stopped for task in loaded))
     tasks = tuple(_judged(task, context) for task in _adjust(measured))
     engine = run.spec.get("engine", {})
     return Comparison(
@@ -43,7 +48,7 @@ def compare(run: Run, samples: Samples, evidence: Mapping[str, ArmEvidence], pol
         engine=str(engine.get("kind", "unknown")),
         model=str(engine.get("model", "unknown")),
         arms=tuple(arm.name for arm in run.arms),
-        reference=reference,
+        reference=context.reference,
         policy=policy.name,
         alpha=policy.alpha,
         level=policy.level,
