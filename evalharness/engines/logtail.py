@@ -8,6 +8,8 @@ from collections import deque
 from pathlib import Path
 from typing import IO
 
+from evalharness.redact import redact, secrets
+
 KEPT_LINES = 400
 RESTART = "Run again with --resume; finished samples are kept."
 MEMORY = "Lower engine.gpu_memory_utilization, engine.max_num_seqs or engine.max_model_len, or free the GPU."
@@ -45,6 +47,7 @@ class LogTail:
     def __init__(self, stream: IO[bytes]) -> None:
         self.fatal: str | None = None
         self.path: Path | None = None
+        self._secrets = secrets()  # some programs print their environment
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._file: IO[str] | None = None
         self._lock = threading.Lock()
@@ -80,7 +83,7 @@ class LogTail:
     def _drain(self, stream: IO[bytes]) -> None:
         with stream:
             for raw in iter(stream.readline, b""):
-                self._take(raw.decode("utf-8", errors="replace"))
+                self._take(redact(raw.decode("utf-8", errors="replace"), self._secrets))
 
     def _take(self, line: str) -> None:
         self._lines.append(line.rstrip("\n"))

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from evalharness.engines.base import Completion, Request
+from evalharness.engines.group import end_group, ended_how
 from evalharness.engines.logtail import RESTART, LogTail, advice
 from evalharness.engines.wire import line, record, revived
 from evalharness.errors import EngineError
@@ -197,7 +198,7 @@ class ChildProcess:
         except (EngineError, subprocess.TimeoutExpired):
             pass
         for number, patience in ((signal.SIGTERM, STOP_S / 2), (signal.SIGKILL, STOP_S)):
-            if self._group_is_gone(number, patience):
+            if end_group(self._child, number, patience):
                 break
         self._child.wait()
         self._reader.join(5)
@@ -210,18 +211,6 @@ class ChildProcess:
         except OSError:  # the child went with a command half read
             return
 
-    def _group_is_gone(self, number: signal.Signals, patience: float) -> bool:
-        deadline = time.monotonic() + patience
-        try:
-            os.killpg(self._child.pid, number)
-            while time.monotonic() < deadline:
-                self._child.poll()  # collects the leader, which would count as a member for ever
-                os.killpg(self._child.pid, 0)
-                time.sleep(POLL_S / 4)
-        except (ProcessLookupError, PermissionError):
-            return True
-        return False
-
     def _read(self, replies: IO[str]) -> None:
         with replies:
             for text in replies:
@@ -232,7 +221,7 @@ class ChildProcess:
     def _gone(self) -> EngineError:
         self._kill()
         cause = self.log.cause()
-        how = "was stopped after a fatal line" if self.log.fatal else f"ended ({_status(self._child.returncode)})"
+        how = "was stopped after a fatal line" if self.log.fatal else f"ended ({ended_how(self._child.returncode)})"
         return EngineError(f"The engine process {how}: {cause} (log: {self.log.path}).", advice(cause, RESTART))
 
     def _silent(self, timeout: float) -> EngineError:
@@ -243,12 +232,6 @@ class ChildProcess:
         )
 
     def _kill(self) -> None:
-        self._group_is_gone(signal.SIGKILL, STOP_S)
+        end_group(self._child, signal.SIGKILL, STOP_S)
         self._child.wait()
         self.log.join(timeout=2)
-
-
-def _status(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"killed by {signal.Signals(-code).name}"
-    return f"exit status {code}"
