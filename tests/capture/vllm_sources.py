@@ -68,14 +68,15 @@ def sources(version: str, members: Iterable[str]) -> Path:
     """Folder with those of `members` that vLLM `version` ("newest": the highest) has; raises Unavailable."""
     folder = CACHE / version
     stamp = folder / "members.json"
-    wanted = sorted(members)
-    if stamp.exists() and set(wanted) <= set(json.loads(stamp.read_text())):
+    wanted = set(members)
+    known = set(json.loads(stamp.read_text())) if stamp.exists() else set()
+    if wanted <= known:
         return folder
     with _wheel(version) as wheel:
-        for name in set(wanted) & set(wheel.namelist()):
+        for name in wanted & set(wheel.namelist()):
             wheel.extract(name, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(json.dumps(wanted))
+    stamp.write_text(json.dumps(sorted(known | wanted)))
     return folder
 
 
