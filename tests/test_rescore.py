@@ -198,10 +198,10 @@ def test_a_file_that_cannot_be_scored_is_refused_in_words(
 
 
 def test_hostile_answers_are_scored_like_any_other(tmp_path: Path) -> None:
-    answers = ["\x00\x1b[31m", "A" * 1_000_000, "\u202e7 ####", None, "<script>#### 5</script>"]
+    answers = ["\ud800 half", "\x00\x1b[31m", "A" * 1_000_000, "\u202e7 ####", None, "<script>#### 5</script>"]
     rows = [{"response": answer, "target": "5"} for answer in answers]
     found = rescore_file(written(tmp_path / "bad.jsonl", rows), "gsm8k")
-    assert found.n == 5
+    assert found.n == 6
 
 
 def test_the_command_prints_what_changed(

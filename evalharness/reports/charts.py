@@ -138,8 +138,8 @@ def _row(chart: Chart, y: float, group: str, mark: Mark | None) -> Iterator[Mark
     yield _text(8, y + 4, short(mark.name), "name")
     yield _text(WIDTH - RIGHT + 10, y + 4, MISSING if mark.value is None else f"{mark.value:.3f}", "value")
     if mark.interval is not None:
-        yield Markup('<line class="interval {tone}" x1="{a:.1f}" x2="{b:.1f}" y1="{y:.1f}" y2="{y:.1f}"/>').format(
-            tone=mark.tone, a=chart.x(mark.interval.low), b=chart.x(mark.interval.high), y=y
+        yield Markup('<path class="interval {tone}" d="M{a:.1f} {t:.1f}v8m0-4H{b:.1f}m0-4v8"/>').format(
+            tone=mark.tone, a=chart.x(mark.interval.low), b=chart.x(mark.interval.high), t=y - 4
         )
     if mark.published is not None:
         yield Markup('<line class="published" x1="{x:.1f}" x2="{x:.1f}" y1="{a:.1f}" y2="{b:.1f}"/>').format(
@@ -152,8 +152,8 @@ def _row(chart: Chart, y: float, group: str, mark: Mark | None) -> Iterator[Mark
 def _dot(x: float, y: float, tone: Tone) -> Markup:
     """A failed arm has a diamond, any other a dot: colour alone says nothing."""
     if tone == "bad":
-        return Markup('<path class="dot bad" d="M{x:.1f} {t:.1f}l6.5 6.5-6.5 6.5-6.5-6.5z"/>').format(x=x, t=y - 6.5)
-    return Markup('<circle class="dot {tone}" cx="{x:.1f}" cy="{y:.1f}" r="5"/>').format(tone=tone, x=x, y=y)
+        return Markup('<path class="dot bad" d="M{x:.1f} {t:.1f}l6 6-6 6-6-6z"/>').format(x=x, t=y - 6)
+    return Markup('<circle class="dot {tone}" cx="{x:.1f}" cy="{y:.1f}" r="4.5"/>').format(tone=tone, x=x, y=y)
 
 
 def _text(x: float, y: float, words: str, kind: str) -> Markup:

@@ -16,7 +16,7 @@ from reportlab.lib.styles import ParagraphStyle
 from reportlab.lib.units import mm
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
-from reportlab.platypus import Flowable, KeepTogether, Paragraph, SimpleDocTemplate, Spacer, TableStyle
+from reportlab.platypus import CondPageBreak, Flowable, KeepTogether, Paragraph, SimpleDocTemplate, Spacer, TableStyle
 from reportlab.platypus import Table as Grid
 
 from evalharness.reports import charts
@@ -32,7 +32,20 @@ FRAME: Final = 6  # points that ReportLab keeps free inside the margins
 INK, FAINT, RULE, PANEL = "#1b1f24", "#57606a", "#c4cad1", "#f5f6f8"
 COLOURS: Final = {"": "#0b57a4", "good": "#116329", "bad": "#a40e26", "warn": "#7a4d00"}
 PAPERS: Final = {"": PANEL, "good": "#e6f4ea", "bad": "#fdebec", "warn": "#fff3d6"}
-ARROW: Final = str.maketrans({"→": "-", "\t": "    "})
+SPELLED: Final = str.maketrans(  # what the fonts lack, in what they have
+    {
+        "→": "to",
+        "\t": "    ",
+        "⟨": "\u2039",
+        "⟩": "\u203a",
+        "\u2421": "\u20397F\u203a",
+        "\u2423": "_",
+        "\u21b5": "¶",
+        "\u21e5": "»",
+    }
+    | {chr(0x2400 + code): f"\u2039{code:02X}\u203a" for code in range(0x20)}
+)
+LEAST: Final = 30 * mm  # room below a heading, or it goes to the next page
 
 
 def render(signoff: Signoff) -> bytes:
@@ -84,7 +97,7 @@ def _covered(text: str) -> str:
     """`text` in the characters the font has; each run of others is named by its first code point."""
     known = pdfmetrics.getFont("Sans").face.charToGlyph
     shown, missing = [], ""
-    for char in [*text.translate(ARROW), ""]:
+    for char in [*text.translate(SPELLED), ""]:
         if char and char != "\n" and ord(char) not in known:
             missing += char
             continue
@@ -113,18 +126,16 @@ def _footer(canvas: Any, document: Any, run_id: str) -> None:
 
 
 def _verdict(signoff: Signoff, width: float) -> Flowable:
-    outcome = signoff.comparison.verdict.outcome
-    tone = TONES[outcome]
+    verdict = signoff.comparison.verdict
+    tone = TONES[verdict.outcome]
+    points = [*(verdict.reasons if verdict.outcome.exit_code else ()), *(f"{fact}." for fact in signoff.facts)]
     lines = [
-        _words(f"{outcome.value}   {plain(signoff.comparison.name)}", _style(16, COLOURS[tone], bold=True)),
+        _words(f"{verdict.outcome.value}   {plain(signoff.comparison.name)}", _style(16, COLOURS[tone], bold=True)),
         _words(signoff.headline, _style(10.5, bold=True, spaceBefore=3)),
         _words(signoff.advice, _style(9, spaceBefore=2)),
+        *(_words(f"• {plain(point)}", _style(8.5, spaceBefore=2)) for point in points),
         _words(signoff.subject, _style(8, FAINT, spaceBefore=2)),
     ]
-    if outcome.exit_code:
-        lines += [
-            _words(f"• {plain(reason)}", _style(8, spaceBefore=1)) for reason in signoff.comparison.verdict.reasons
-        ]
     box = Grid([[lines]], colWidths=[width])
     box.setStyle(
         TableStyle(
@@ -153,7 +164,12 @@ def _table(table: Table, width: float, shares: tuple[float, ...] = ()) -> Iterat
     even = shares or (0.24, *[0.76 / (columns - 1)] * (columns - 1))
     grid = Grid(lines, colWidths=[width * share / sum(even) for share in even], repeatRows=1)
     grid.setStyle(TableStyle([*_RULES, *marks]))
-    yield KeepTogether([_heading(table.title), _words(table.about, _style(7.5, FAINT, spaceAfter=2)), grid])
+    yield from (
+        CondPageBreak(LEAST),
+        _heading(table.title),
+        _words(table.about, _style(7.5, FAINT, spaceAfter=2)),
+        grid,
+    )
 
 
 _RULES: Final = [
@@ -189,7 +205,7 @@ def _flips(found: Flips, width: float) -> Iterator[Flowable]:
         f"{plain(found.task)}: {plain(found.arm)} against {plain(found.baseline)}, {found.losses} lost, "
         f"{found.gains} gained"
     )
-    yield _heading(title)
+    yield from (CondPageBreak(LEAST), _heading(title))
     for pair in (*found.lost[:BRIEF], *found.gained[:BRIEF]):
         yield KeepTogether([_pair_head(pair), _answers(pair, width), Spacer(1, 4)])
 
@@ -276,7 +292,9 @@ def _shapes(chart: Chart, y: float, group: str, mark: Mark | None) -> Iterator[A
     colour = HexColor(COLOURS[mark.tone])
     yield _string(8, y - 4, charts.short(mark.name), FAINT)
     if mark.interval is not None:
-        yield Line(chart.x(mark.interval.low), y, chart.x(mark.interval.high), y, strokeColor=colour, strokeWidth=3)
+        low, high = chart.x(mark.interval.low), chart.x(mark.interval.high)
+        ends = ((low, y, high, y), (low, y - 4, low, y + 4), (high, y - 4, high, y + 4))
+        yield from (Line(*end, strokeColor=colour, strokeWidth=2) for end in ends)
     if mark.published is not None:
         x = chart.x(mark.published)
         yield Line(x, y - 8, x, y + 8, strokeColor=HexColor(INK), strokeWidth=2, strokeDashArray=[2, 2])
@@ -285,6 +303,6 @@ def _shapes(chart: Chart, y: float, group: str, mark: Mark | None) -> Iterator[A
     yield _string(charts.WIDTH - charts.RIGHT + 10, y - 4, f"{mark.value:.3f}", INK)
     x = chart.x(mark.value)
     if mark.tone == "bad":
-        yield Polygon([x, y - 6.5, x + 6.5, y, x, y + 6.5, x - 6.5, y], fillColor=colour, strokeColor=None)
+        yield Polygon([x, y - 6, x + 6, y, x, y + 6, x - 6, y], fillColor=colour, strokeColor=None)
     else:
-        yield Circle(x, y, 5, fillColor=colour, strokeColor=None)
+        yield Circle(x, y, 4.5, fillColor=colour, strokeColor=None)

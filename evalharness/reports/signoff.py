@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from evalharness.assess import Stored
+from evalharness.evidence import evidence_faults
 from evalharness.records import (
     SCHEMA_VERSION,
+    Answer,
     Comparison,
     Contrast,
     Flip,
@@ -79,6 +81,7 @@ class Signoff:
     headline: str
     advice: str
     subject: str
+    facts: tuple[str, ...]
     questions: Table
     results: Table
     evidence: Table
@@ -98,6 +101,7 @@ def build(stored: Stored, comparison: Comparison) -> Signoff:
         headline=headline(comparison),
         advice=NEXT[comparison.verdict.outcome],
         subject=_subject(comparison),
+        facts=tuple(_facts(stored)),
         questions=tables.questions(comparison),
         results=tables.results(comparison),
         evidence=tables.evidence(stored),
@@ -118,18 +122,24 @@ def headline(comparison: Comparison) -> str:
 
 
 def _passed(comparison: Comparison) -> str:
-    held = ", ".join(arm for arm in _judged(comparison) if arm)
+    arms = _judged(comparison)
+    held = f"{_and(arms)} hold{'' if len(arms) > 1 else 's'} the accuracy of {comparison.reference}"
     if any(q.name == "reproduced" for task in comparison.tasks for q in task.verdict.questions):
-        return f"The fault shows in the stock capture path, and {held} holds the accuracy of {comparison.reference}"
-    return f"{held} holds the accuracy of {comparison.reference}"
+        return f"The fault shows in the stock capture path, and {held}"
+    return held
 
 
 def _failed(comparison: Comparison) -> str:
-    names = {q.name for task in comparison.tasks for q in task.verdict.questions if q.answer.value == "no"}
+    names = {q.name for task in comparison.tasks for q in task.verdict.questions if q.answer is Answer.NO}
     if names == {"as_published"}:
         return "The published figures were not met"
-    held = " and ".join(arm for arm in _judged(comparison) if arm)
-    return f"{held} does not hold the accuracy of {comparison.reference}"
+    lost = {s.arm for task in comparison.tasks for s in task.scores if s.outcome is Outcome.FAIL}
+    arms = [arm for arm in _judged(comparison) if arm in lost] or _judged(comparison)
+    return f"{_and(arms)} {'do' if len(arms) > 1 else 'does'} not hold the accuracy of {comparison.reference}"
+
+
+def _and(arms: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(arms[:-1]), arms[-1]])) if arms else "No arm"
 
 
 def _judged(comparison: Comparison) -> list[str]:
@@ -152,6 +162,21 @@ def _subject(comparison: Comparison) -> str:
     engine = ENGINES.get(comparison.engine, comparison.engine)
     sizes = ", ".join(f"{plain(task.task)} n {size(task)}" for task in comparison.tasks)
     return f"{plain(comparison.model)} on engine {plain(engine)}; {sizes or 'no answers'}; {comparison.created[:10]}"
+
+
+def _facts(stored: Stored) -> Iterator[str]:
+    """What a reader wants to know beside the verdict."""
+    required = stored.policy.required_evidence
+    arms = [
+        (plain(arm.name), list(evidence_faults(arm, stored.evidence.get(arm.name), required)))
+        for arm in stored.run.arms
+    ]
+    faulty = [name for name, faults in arms if faults]
+    if faulty:
+        yield f"Evidence is missing: {', '.join(faulty)}"
+    elif required:
+        yield f"Evidence: each of {len(arms)} arms proved that it ran the path it names"
+    yield from tables.cost_lines(stored)
 
 
 # --- answers that changed --------------------------------------------------------------------------------

@@ -36,9 +36,10 @@ def _head(signoff: Signoff) -> Iterator[str]:
     verdict = signoff.comparison.verdict
     yield f"## {SIGNS[verdict.outcome]} {verdict.outcome.value}: {escape(signoff.comparison.name)}"
     yield from ("", f"**{escape(signoff.headline)}** {escape(signoff.advice)}", "", escape(signoff.subject), "")
+    yield from (f"- {escape(fact)}." for fact in signoff.facts)
     if verdict.outcome is not Outcome.PASS:
         yield from (f"- {escape(reason)}" for reason in verdict.reasons)
-        yield ""
+    yield ""
     yield from _table(signoff.results)
 
 

@@ -126,7 +126,7 @@ def results(comparison: Comparison) -> Table:
     ]
     about = (
         f"Accuracy with its {comparison.level:.0%} interval; differences are paired, question by question; "
-        "p is two-sided."
+        f"p is two-sided. The verdict of an arm says whether it holds the accuracy of {plain(comparison.reference)}."
     )
     return Table("Results", about, "arm", columns, tuple(rows))
 
@@ -256,6 +256,36 @@ def costs(stored: Stored) -> Table:
     rows.append(Row("wall time of the arm", tuple(Cell(f"{arm.seconds:.1f} s") for arm in arms)))
     about = "Measured once, on the machine named under provenance; not tested, not part of the verdict."
     return Table("Costs", about, "", tuple(plain(arm.name) for arm in arms), tuple(rows))
+
+
+def cost_lines(stored: Stored) -> Iterator[str]:
+    """What every patched arm costs more than every stock one."""
+    by_capture = {
+        capture: [
+            stored.evidence[arm.name] for arm in stored.run.arms if arm.capture == capture and _known(stored, arm)
+        ]
+        for capture in ("patched", "stock")
+    }
+    for patched in by_capture["patched"]:
+        for stock in by_capture["stock"]:
+            parts = list(_cost_steps(patched.costs, stock.costs))
+            if parts:
+                yield f"Cost of {plain(patched.arm)} over {plain(stock.arm)}, measured once: {', '.join(parts)}"
+
+
+def _known(stored: Stored, arm: ArmSummary) -> bool:
+    return "#" not in arm.name and arm.name in stored.evidence
+
+
+def _cost_steps(ours: Mapping[str, float], theirs: Mapping[str, float]) -> Iterator[str]:
+    both = ours.keys() & theirs.keys()
+    if "capture_seconds" in both:
+        yield f"capture {ours['capture_seconds'] - theirs['capture_seconds']:+.2f} s"
+    if "graph_bytes" in both:
+        more = ours["graph_bytes"] - theirs["graph_bytes"]
+        yield f"graph memory {'-' if more < 0 else '+'}{_bytes(abs(more))}"
+    if "decode_tokens_per_s" in both and theirs["decode_tokens_per_s"]:
+        yield f"decode speed {ours['decode_tokens_per_s'] / theirs['decode_tokens_per_s'] - 1:+.1%}"
 
 
 def _bytes(count: float) -> str:

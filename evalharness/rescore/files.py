@@ -72,7 +72,13 @@ def _rows(path: Path) -> Iterator[Row]:
             raise RecordError(f"{path.name} line {number} is not JSON.", "Correct or remove the line.") from error
         if not isinstance(row, dict):
             raise RecordError(f"{path.name} line {number} is not an object.", "Write one JSON object a line.")
-        yield row
+        yield _whole(row) if "\\ud" in line.lower() else row
+
+
+def _whole(row: Row) -> Row:
+    """`row` without halves of surrogate pairs, which JSON can spell and no file can hold."""
+    whole: Row = json.loads(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
+    return whole
 
 
 def _task_of(path: Path, rows: list[Row]) -> str:
