@@ -59,6 +59,6 @@ def test_steps_can_be_chosen_and_a_mistaken_one_is_named(session: Any) -> None:
         session.chosen("kernle")
 
 
-@pytest.mark.parametrize("name", ["agreement.yaml", "canary-v4.yaml"])
+@pytest.mark.parametrize("name", ["agreement.yaml", "canary-v4-kinds.yaml"])
 def test_the_session_s_specs_load(name: str) -> None:
     assert load_spec(str(SCRIPTS / "gpu" / name)).engine.kind == "vllm"
