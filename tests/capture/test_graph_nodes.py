@@ -94,3 +94,8 @@ def test_a_driver_without_the_call_is_not_an_error(monkeypatch: pytest.MonkeyPat
 def test_without_torch_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(graph_nodes.sys.modules, "torch", raising=False)
     assert graph_nodes.kernels_being_captured() is None
+
+
+def test_the_driver_can_be_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(graph_nodes.SWITCH, "0")
+    assert seen(monkeypatch, driver()) is None
