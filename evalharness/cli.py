@@ -46,6 +46,9 @@ def run(
     limit: Annotated[int | None, typer.Option(help="Documents per task.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with gsm8k/ and aime25/ (offline data).")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any spec value, KEY=VALUE.")] = None,
+    stop_early: Annotated[
+        bool, typer.Option("--stop-early", help="End an arm's task once it is decided (policy quick).")
+    ] = False,
     out: Results = Path("results"),
     resume: Annotated[str | None, typer.Option(help="Finish this run: id, prefix, path or 'latest'.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the spec as resolved and stop.")] = False,
@@ -54,7 +57,7 @@ def run(
     from evalharness.commands import runs
     from evalharness.runner.choose import Choice
 
-    choice = Choice(reference, arms, tuple(arm or ()), tasks, limit, data, tuple(setting or ()))
+    choice = Choice(reference, arms, tuple(arm or ()), tasks, limit, data, tuple(setting or ()), stop_early)
     raise typer.Exit(runs.run(choice, out, resume, dry_run))
 
 
@@ -114,6 +117,18 @@ def rescore(
     from evalharness.commands import report as reporting
 
     raise typer.Exit(reporting.rescore(first, out, task, data))
+
+
+@app.command("import")
+def import_(
+    kind: Annotated[str, typer.Argument(metavar="lm-eval")],
+    sources: Annotated[list[str], typer.Argument(metavar="[ARM=]PATH...", help="Output folders or results files.")],
+    out: Results = Path("results"),
+) -> None:
+    """Make a run of lm-eval's results and samples, one arm each, and compare its arms."""
+    from evalharness.commands import importing
+
+    raise typer.Exit(importing.import_runs(kind, sources, out))
 
 
 @app.command("serve-arm", context_settings={"allow_extra_args": True})

@@ -164,7 +164,7 @@ class RunSpec(Part):
 
     `data_dir` holds gsm8k/{train,test}.jsonl and aime25/test.jsonl for offline runs; without it the hub's
     pinned revision is used. `published` maps a task to published figures; `check_published` turns on the
-    question "as published" (only sensible for the same weights).
+    question "as published" (only sensible for the same weights). `stop_early` ends an arm's task once it is decided.
     """
 
     name: str = Field(pattern=NAME)
@@ -177,6 +177,7 @@ class RunSpec(Part):
     policy: str = "default"
     published: Mapping[str, Published] = Field(default_factory=dict)
     check_published: bool = False
+    stop_early: bool = False
 
     @field_validator("arms", mode="before")
     @classmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from evalharness.compare.published import quoted
@@ -56,7 +56,7 @@ def judge(run: Run, loaded: Sequence[TaskArms], context: Context) -> Comparison:
         tasks=tasks,
         verdict=judge_run(tasks, run.arms),
         published=quoted(run.spec, {task.task for task in tasks}),
-        notes=() if policy.required_evidence else (ON_TRUST.format(policy=policy.name),),
+        notes=tuple(_notes(loaded, policy)),
     )
 
 
@@ -78,6 +78,15 @@ def _task_names(run: Run, samples: Samples) -> list[str]:
     """Tasks that have samples, in the spec's order."""
     named = [str(task["name"]) for task in run.spec.get("tasks", ())]
     return [name for name in dict.fromkeys([*named, *samples]) if name in samples]
+
+
+def _notes(loaded: Sequence[TaskArms], policy: Policy) -> Iterator[str]:
+    """What holds for all tasks of a comparison."""
+    if not policy.required_evidence:
+        yield ON_TRUST.format(policy=policy.name)
+    saved = sum(stop.saved for task in loaded for stop in task.stopped.values())
+    if saved:
+        yield f"Stopping early saved {saved} answers."
 
 
 def _adjust(tasks: Sequence[TaskComparison]) -> list[TaskComparison]:

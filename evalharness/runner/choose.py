@@ -23,6 +23,7 @@ class Choice:
     limit: int | None = None
     data: Path | None = None
     settings: tuple[str, ...] = ()
+    stop_early: bool = False
 
 
 def default_profile(choice: Choice = Choice()) -> tuple[str, str]:
@@ -51,6 +52,7 @@ def resolve(choice: Choice, reference: str) -> RunSpec:
         raw["tasks"] = [{**task, "limit": choice.limit} for task in raw["tasks"]]
     if choice.data is not None:
         raw["data_dir"] = str(_folder(choice.data))
+    raw["stop_early"] = raw["stop_early"] or choice.stop_early
     return _with_model(parse_spec(raw))
 
 

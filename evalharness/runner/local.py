@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,6 +13,7 @@ from evalharness.engines.base import Completion, Engine, WritesLogs, create_engi
 from evalharness.errors import EngineError, EvidenceError
 from evalharness.provenance import collect
 from evalharness.records import ArmEvidence, ArmState, ArmSummary, Cause, Run, Sample
+from evalharness.runner.early import Stop, beginning, stopped_after, with_stop
 from evalharness.runner.listener import Listener
 from evalharness.runner.plan import Plan, make_plan, refuse_mixing
 from evalharness.scoring.tasks import Item, PreparedTask
@@ -123,7 +125,7 @@ class _Session:
             (task, item)
             for task in self.plan.tasks
             for done in [self._answered(task.name, arm.name)]
-            for item in task.items
+            for item in beginning(task.items, stopped_after(self.run, task.name, arm.name))
             if (item.doc_hash, item.doc_id, item.repeat) not in done
         ]
 
@@ -150,15 +152,44 @@ class _Session:
             self.folder.append(pending)
 
     def _samples(self, engine: Engine, arm: ArmSpec, questions: list[Question]) -> Iterator[Sample]:
+        """Every answer; where arms may end early, task after task, so that one can end without the others."""
+        breaker = _Breaker(arm.name)
+        rule = self.plan.rule
+        if rule is None:
+            yield from self._scored(engine, arm, questions, breaker)
+            return
+        for task in self.plan.tasks:
+            due = [question for question in questions if question[0] is task]
+            ended = stopped_after(self.run, task.name, arm.name) is not None
+            watch = None if ended or not due else rule.watch(task, arm.name, self.run.arms, self.folder)
+            with closing(self._scored(engine, arm, due, breaker)) as samples:
+                for sample in samples:
+                    yield sample
+                    stop = watch.hear(sample) if watch else None
+                    if stop is not None:
+                        self._note_stop(task.name, arm.name, stop)
+                        break
+
+    def _scored(
+        self, engine: Engine, arm: ArmSpec, questions: Sequence[Question], breaker: _Breaker
+    ) -> Generator[Sample, None, None]:
+        """Answers to `questions` in one call of the engine; closing it gives up what is still under way."""
+        if not questions:
+            return
         thinking = self.plan.spec.engine.thinking
         asked = {request.id: (request, *q) for q in questions for request in [q[1].request(thinking=thinking)]}
-        breaker = _Breaker(arm.name)
-        for completion in engine.generate([request for request, _, _ in asked.values()]):
-            _, task, item = asked[completion.request_id]
-            sample = task.score(item, completion, arm.name)
-            self.listener.sample(sample)
-            yield sample
-            breaker.check(completion)
+        with _closed(engine.generate([request for request, _, _ in asked.values()])) as completions:
+            for completion in completions:
+                _, task, item = asked[completion.request_id]
+                sample = task.score(item, completion, arm.name)
+                self.listener.sample(sample)
+                yield sample
+                breaker.check(completion)
+
+    def _note_stop(self, task: str, arm: str, stop: Stop) -> None:
+        self.listener.note(f"{arm}, {task}: {stop.reason}; {stop.saved} answers saved")
+        self.run = replace(self.run, provenance=with_stop(self.run.provenance, task, arm, stop))
+        self.folder.write_run(self.run)
 
     def _opened(self) -> Engine:
         if self.engine is None:
@@ -213,6 +244,17 @@ class _Breaker:
                 f"Arm {self.arm} was stopped after {self.times} identical failures: {completion.error}",
                 "Mend the cause and resume the run.",
             )
+
+
+@contextmanager
+def _closed(completions: Iterator[Completion]) -> Iterator[Iterator[Completion]]:
+    """`completions`, closed in the end where the engine can: a generator gives its requests up at once."""
+    try:
+        yield completions
+    finally:
+        close = getattr(completions, "close", None)
+        if close is not None:
+            close()
 
 
 def _added(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:

@@ -10,6 +10,7 @@ from pathlib import Path
 from evalharness.canary.models import local_model
 from evalharness.errors import RecordError
 from evalharness.provenance import fingerprint, sha256_file, sha256_text
+from evalharness.runner.early import Rule
 from evalharness.scoring.budget import budget_warnings, check_budget, estimate_tokens
 from evalharness.scoring.tasks import PreparedTask, prepare
 from evalharness.spec import RunSpec
@@ -21,11 +22,12 @@ HASHED_BYTES = 4 << 30
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A spec with its tasks prepared; every arm is asked the same items."""
+    """A spec with its tasks prepared; every arm is asked the same items. `rule` says when one may end early."""
 
     spec: RunSpec
     tasks: tuple[PreparedTask, ...]
     identity: Mapping[str, str]
+    rule: Rule | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -48,13 +50,14 @@ def make_plan(spec: RunSpec) -> Plan:
 
     Raises:
         DataError: evaluation data is missing or is not what its hash names.
-        SpecError: a prompt and its new tokens exceed the model's context.
+        SpecError: a prompt and its new tokens exceed the model's context, or arms may not end early.
     """
+    rule = Rule.of(spec)
     tasks = prepare(spec)
     context = getattr(spec.engine, "max_model_len", None)
     if context is not None:
         check_budget(tasks, context, _token_counter(spec.engine.model))
-    return Plan(spec, tasks, _identity(spec, tasks))
+    return Plan(spec, tasks, _identity(spec, tasks), rule)
 
 
 def refuse_mixing(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
