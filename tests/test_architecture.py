@@ -32,6 +32,7 @@ ORDER = [
     "canary",
     "engines",
     "scoring",
+    "importing",
     "rescore",
     "runner",
     "reports",
