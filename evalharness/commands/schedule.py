@@ -14,6 +14,7 @@ from evalharness.errors import SpecError
 from evalharness.schedule.night import command, look_after, run_night
 from evalharness.schedule.render import IMAGE, plan
 from evalharness.schedule.render import render as render_files
+from evalharness.spec import load_spec
 from evalharness.watch.jobs import FILE, Job, Schedule, add_job, load_schedule
 
 console = Console(highlight=False, soft_wrap=True, stderr=True)
@@ -81,7 +82,7 @@ def _job(schedule: Schedule, profile: str, when: When) -> Job:
         if present is not None:
             return Job.model_validate({**present.model_dump(), **chosen})
         since = datetime.now(UTC).replace(microsecond=0)
-        return Job.model_validate({"profile": profile, "since": since, **chosen})
+        return Job.model_validate({"name": load_spec(profile).name, "profile": profile, "since": since, **chosen})
     except ValidationError as error:
         first = error.errors()[0]
         raise SpecError(f"Schedule of {profile}, {first['loc'][0]}: {first['msg']}.", "Correct the option.") from error

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from evalharness.errors import UnknownName
+from evalharness.errors import SpecError, UnknownName
 from evalharness.spec import RunSpec, VllmEngine, load_spec
 from evalharness.watch.jobs import FILE, WEEK, Job, plain_job
 
@@ -57,8 +57,18 @@ class Plan:
 
 
 def plan(job: Job, results: Path, image: str = IMAGE) -> Plan:
-    """A plan for `job`; raises UnknownName or SpecError when its profile cannot be loaded."""
-    return Plan(job, results, _gpus(load_spec(job.profile, job.settings)), image)
+    """A plan for `job`.
+
+    Raises:
+        UnknownName: its profile does not exist.
+        SpecError: the profile does not hold together, or its runs would have another name than the job.
+    """
+    spec = load_spec(job.profile, job.settings)
+    if spec.name != job.name:
+        raise SpecError(
+            f"The job {job.name} runs {job.profile}, whose runs are called {spec.name}.", f"Give it name: {spec.name}."
+        )
+    return Plan(job, results, _gpus(spec), image)
 
 
 def _gpus(spec: RunSpec) -> int:

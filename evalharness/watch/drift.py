@@ -8,11 +8,12 @@ from typing import Final
 
 from evalharness.watch.marks import pair_marks
 
-BASELINE: Final = 10  # nights before anything is judged
-# k and h in sigmas: a shift of two sigmas is found in six nights; one figure raises a false alarm in 10 000 nights
-# (Siegmund 1985, eq. 2.57, both directions), six figures in about four years.
+BASELINE: Final = 15  # nights before anything is judged
+# k and h in sigmas. Simulated (benchmarks/bench_drift.py): a loss of two sigmas is found after six nights (median), a
+# steady figure raises 0.08 false alarms in 400 nights, so three arms on two tasks raise one in about two years.
 SLACK: Final = 0.5
 DECISION: Final = 8.0
+YOUNG: Final = 4.0  # sigma of n nights is widened by 1 + YOUNG / n: a short baseline knows its spread badly
 CLIP: Final = 4.0  # one noisy night must not decide alone ...
 ABRUPT: Final = 6.0  # ... but one this far off does
 LIMIT: Final = 3.0  # control limits, in sigmas
@@ -97,7 +98,8 @@ class _Baseline:
 
     def sigma(self, size: int) -> float:
         """Night-to-night standard deviation of a mean of `size` answers."""
-        spread = self.ranges / max(len(self.nights) - 1, 1) / MOVING_RANGE
+        nights = len(self.nights)
+        spread = self.ranges / max(nights - 1, 1) / MOVING_RANGE * (1 + YOUNG / nights)
         return max(spread, 1 / max(size, 1), self.floor / LIMIT)
 
     def limits(self, size: int) -> Limits:

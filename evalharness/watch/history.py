@@ -74,6 +74,7 @@ class Entry:
     model: str = ""
     version: str = ""
     commit: str = ""
+    lm_eval: str = ""
     seconds: float | None = None
     verdict: str = ""
     reasons: tuple[str, ...] = ()
@@ -172,6 +173,7 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
         model=str(engine.get("model", "")),
         version=_version(str(engine.get("kind", "")), packages),
         commit=str((run.provenance.get("git") or {}).get("commit", "")),
+        lm_eval=str(packages.get("lm-eval", "")),
         seconds=run.timings.get("total"),
         tasks=tuple(str(task["name"]) for task in run.spec["tasks"]),
     )

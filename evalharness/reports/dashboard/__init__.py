@@ -118,7 +118,11 @@ def _write_run(draft: SiteDraft, results: Path, one: Series, entry: Entry, *, li
     documents = [file for file in COPIED if (folder.path / file).is_file()]
     for file in documents:
         draft.copy(folder.path / file, f"{name}/{file}")
-    for file, text in lm_eval_results(entry).items():
+    exports = lm_eval_results(entry)
+    for file, text in exports.items():
         draft.write(f"{name}/{file}", text)
     draft.write(f"{name}/data.js", f"evalharnessRun({json.dumps(run_data(entry), allow_nan=False)});\n")
-    draft.write(f"{name}/index.html", page("run.html", "../../", live=live, **run_view(folder, one, entry, documents)))
+    draft.write(
+        f"{name}/index.html",
+        page("run.html", "../../", live=live, **run_view(folder, one, entry, documents, list(exports))),
+    )

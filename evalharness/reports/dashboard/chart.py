@@ -45,7 +45,7 @@ class Scale:
         """About `count` round values inside the range."""
         rough = (self.high - self.low) / count
         unit = 10.0 ** math.floor(math.log10(rough)) if rough > 0 else 1.0
-        step = next((unit * factor for factor in TICK_STEPS if unit * factor >= rough), unit * 10)
+        step = next((unit * factor for factor in TICK_STEPS if unit * factor >= 0.8 * rough), unit * 10)
         first = math.ceil(self.low / step - 1e-9)
         return [round(i * step, 10) for i in range(first, first + 12) if i * step <= self.high + step * 1e-9]
 

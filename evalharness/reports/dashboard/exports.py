@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from evalharness.spec import ARM_NAME
 from evalharness.watch.history import Entry, Score
 from evalharness.watch.nights import Series, Status
 
 Z95: Final = 1.959964
+FILE_NAME: Final = re.compile(ARM_NAME)  # an arm of any other name is not exported
 HELP: Final = {
     "accuracy": "Primary metric of the newest run that has a comparison, 0..1.",
     "accuracy_low": "Lower end of its confidence interval.",
@@ -74,7 +77,7 @@ def _escaped(value: str) -> str:
 
 def lm_eval_results(entry: Entry) -> dict[str, str]:
     """File name -> text, one an arm: what `lm_eval --output_path` would have written, as far as it is known."""
-    arms = dict.fromkeys(score.arm for score in entry.scores)
+    arms = [arm for arm in dict.fromkeys(score.arm for score in entry.scores) if FILE_NAME.fullmatch(arm)]
     return {f"results_{arm}.json": json.dumps(_results(entry, arm), allow_nan=False, indent=1) for arm in arms}
 
 
@@ -90,6 +93,7 @@ def _results(entry: Entry, arm: str) -> dict[str, Any]:
         "n-samples": {score.task: {"original": score.asked, "effective": score.n} for score in scores},
         "config": {"model": entry.engine, "model_args": {"pretrained": entry.model, "arm": arm}},
         "git_hash": entry.commit or None,
+        "lm_eval_version": entry.lm_eval or None,
         "date": entry.at.timestamp(),
         "model_source": entry.engine,
         "model_name": entry.model,

@@ -24,11 +24,12 @@ DOCUMENT_NAMES: Final = {
 }
 
 
-def run_view(folder: RunFolder, one: Series, entry: Entry, documents: Sequence[str]) -> dict[str, Any]:
+def run_view(
+    folder: RunFolder, one: Series, entry: Entry, documents: Sequence[str], exports: Sequence[str]
+) -> dict[str, Any]:
     """Values of run.html."""
     run = folder.read_run()
     comparison = _comparison(folder, entry)
-    arms = dict.fromkeys(score.arm for score in entry.scores)
     captures = {score.arm: css_class(score.capture) for score in entry.scores}
     night = next(night for night in one.nights if night.entry is not None and night.entry.folder == entry.folder)
     return {
@@ -40,7 +41,7 @@ def run_view(folder: RunFolder, one: Series, entry: Entry, documents: Sequence[s
         "tasks": _tasks(one, entry, comparison),
         "facts": _facts(run, entry),
         "documents": [(name, DOCUMENT_NAMES[name]) for name in documents],
-        "exports": [f"results_{arm}.json" for arm in arms],
+        "exports": exports,
         "good": _last_good(one, entry),
     }
 
