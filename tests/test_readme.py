@@ -1,0 +1,51 @@
+"""The README's commands exist with the options it gives them, and the links between documents lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from evalharness.cli import app
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
+COMMAND = re.compile(r"(?:python -m )?evalharness( .*)?$")
+
+
+def commands(text: str) -> list[list[str]]:
+    """Arguments of every evalharness command in the shell blocks of a page."""
+    found = []
+    for block in re.findall(r"```(?:bash|sh|console)\n(.*?)```", text, re.DOTALL):
+        for line in block.replace("\\\n", " ").splitlines():
+            for part in re.split(r"&&|\|\||[|;]", line.split(" #")[0]):
+                match = COMMAND.fullmatch(part.strip().removeprefix("$ "))
+                if match:
+                    found.append(shlex.split(match.group(1) or ""))
+    return found
+
+
+def test_the_readme_shows_how_to_run_and_how_to_test() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert ["run"] in commands(text)
+    assert "python -m pytest" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_every_command_shown_exists_with_its_options(page: Path) -> None:
+    runner = CliRunner()
+    for arguments in commands(page.read_text()):
+        words = [word for word in arguments if not word.startswith("-")]
+        path = words[:2] if words and words[0] in {"dashboard", "schedule", "import"} else words[:1]
+        help_text = runner.invoke(app, [*path, "--help"])
+        assert help_text.exit_code == 0, arguments
+        for option in (word.split("=")[0] for word in arguments if word.startswith("--")):
+            known = help_text.output + runner.invoke(app, ["--help"]).output
+            assert option in known, f"{' '.join(arguments)}: no option {option}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_between_files_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+        assert (page.parent / target).exists(), target
