@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -30,18 +31,29 @@ SECONDS = "seconds: "
 ANSWERED = {0, 1, 3, 4}  # exit codes of a run that reached a verdict
 
 
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """Gives our seconds and theirs; `limit` is what their ratio must not exceed."""
+
+    seconds: Callable[[argparse.Namespace], tuple[float, float]]
+    limit: float
+
+
 def main() -> int:
     """Measure all; 1 when a ratio is over its limit."""
     options = arguments()
     if options.only:
         return PARTS[options.only](options)
-    ratios = {}
-    for name in options.measure or MEASURED:
-        ours, theirs = MEASURED[name][0](options)
-        ratios[name] = ours / theirs
-        row = {"name": name, "ours_s": ours, "theirs_s": theirs, "ratio": ratios[name], "limit": MEASURED[name][1]}
-        print(json.dumps(row), flush=True)
-    return int(any(ratio > MEASURED[name][1] for name, ratio in ratios.items()))
+    ratios = {name: measured(name, options) for name in options.measure or MEASURED}
+    return int(any(ratio > MEASURED[name].limit for name, ratio in ratios.items()))
+
+
+def measured(name: str, options: argparse.Namespace) -> float:
+    """Measure one thing and print it; its ratio."""
+    ours, theirs = MEASURED[name].seconds(options)
+    row = {"name": name, "ours_s": ours, "theirs_s": theirs, "ratio": ours / theirs, "limit": MEASURED[name].limit}
+    print(json.dumps(row), flush=True)
+    return ours / theirs
 
 
 def one_load(options: argparse.Namespace) -> tuple[float, float]:
@@ -148,11 +160,10 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(given)
 
 
-# What is measured -> how, and the ratio that it must not exceed.
-MEASURED: dict[str, tuple[Callable[[argparse.Namespace], tuple[float, float]], float]] = {
-    "loads": (one_load, 0.5),  # three arms in one load / three loads
-    "bare": (bare, 1.05),  # one arm / bare generate
-    "lm_eval": (against_lm_eval, 0.65),  # two arms / lm_eval twice
+MEASURED = {
+    "loads": Measurement(one_load, 0.5),  # three arms in one load / three loads
+    "bare": Measurement(bare, 1.05),  # one arm / bare generate
+    "lm_eval": Measurement(against_lm_eval, 0.65),  # two arms / lm_eval twice
 }
 PARTS = {
     "bare": bare_part,
