@@ -165,7 +165,7 @@ MEASURED = {
     "bare": Measurement(bare, 1.05),  # one arm / bare generate
     "lm_eval": Measurement(against_lm_eval, 0.65),  # two arms / lm_eval twice
 }
-PARTS = {
+PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "bare": bare_part,
     "lm_eval_eager": lambda options: lm_eval_part(options, eager=True),
     "lm_eval_graphs": lambda options: lm_eval_part(options, eager=False),
