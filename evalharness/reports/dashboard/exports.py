@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from evalharness.spec import ARM_NAME
+from evalharness.store import SAFE_PART
 from evalharness.watch.history import Entry, Score
 from evalharness.watch.nights import Series, Status
 
 Z95: Final = 1.959964
-FILE_NAME: Final = re.compile(ARM_NAME)  # an arm of any other name is not exported
 HELP: Final = {
     "accuracy": "Primary metric of the newest run that has a comparison, 0..1.",
     "accuracy_low": "Lower end of its confidence interval.",
@@ -76,8 +74,9 @@ def _escaped(value: str) -> str:
 
 
 def lm_eval_results(entry: Entry) -> dict[str, str]:
-    """File name -> text, one an arm: what `lm_eval --output_path` would have written, as far as it is known."""
-    arms = [arm for arm in dict.fromkeys(score.arm for score in entry.scores) if FILE_NAME.fullmatch(arm)]
+    """File name -> text, one an arm: what `lm_eval --output_path` would have written, as far as it is known. An arm
+    whose name cannot be a file's is left out."""
+    arms = [arm for arm in dict.fromkeys(score.arm for score in entry.scores) if SAFE_PART.fullmatch(arm)]
     return {f"results_{arm}.json": json.dumps(_results(entry, arm), allow_nan=False, indent=1) for arm in arms}
 
 
