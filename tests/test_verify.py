@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519, rsa
 
 from evalharness.assess import read_stored
+from evalharness.cli import app
 from evalharness.commands import report as reporting
 from evalharness.errors import UsageError
 from evalharness.manifest import sign, write_manifest
@@ -301,4 +302,23 @@ def test_verify_exits_with_one_and_names_the_change(tmp_path: Path, capsys: pyte
     folder = sealed_run(tmp_path)
     edit(folder, "signoff.html", "PASS", "FAIL")
     assert reporting.verify_run(str(folder.path), tmp_path, None, rescoring=False, data=None) == 1
+    assert "NOT VERIFIED" in capsys.readouterr().out
+
+
+def test_the_command_line_reaches_all_three(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = stored_run(tmp_path / "results", {"gsm8k_canary": (250, 1)})
+    private, public = keys(tmp_path)
+    run, results = str(folder.path), str(tmp_path / "results")
+
+    def command(*words: str) -> int:
+        with pytest.raises(SystemExit) as ended:
+            app(list(words))
+        return int(ended.value.code or 0)
+
+    assert command("report", run, "--format", "md,junit", "--sign", str(private)) == 0
+    assert command("report", "latest", "--results", results, "--format", "md,junit") == 0
+    assert command("verify", "latest", "--out", results, "--require-signature", str(public), "--rescore") == 0
+    assert command("rescore", run, "--task", "gsm8k_canary") == 0
+    edit(folder, STOCK, '"exact_match":0.0', '"exact_match":1.0')
+    assert command("verify", run) == 1
     assert "NOT VERIFIED" in capsys.readouterr().out

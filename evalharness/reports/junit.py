@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from xml.etree import ElementTree as ET
 
-from evalharness.records import Answer, Comparison, Outcome, TaskComparison
+from evalharness.records import Answer, Comparison, Outcome, TaskComparison, Verdict
 from evalharness.reports.signoff import Signoff
 from evalharness.reports.signoff_tables import Table
 from evalharness.reports.words import plain
@@ -18,7 +18,9 @@ def render(signoff: Signoff) -> str:
     comparison = signoff.comparison
     root = ET.Element("testsuites", name=plain(comparison.name))
     for task in comparison.tasks:
-        _suite(root, plain(task.task), comparison, [*_questions(task), *_verdict(task)])
+        _suite(root, plain(task.task), comparison, [*_questions(task), _verdict(task.verdict)])
+    if not comparison.tasks:
+        _suite(root, "run", comparison, [_verdict(comparison.verdict)])
     _suite(root, "evidence", comparison, list(_evidence(signoff.evidence)))
     for kind in ("tests", "failures", "errors", "skipped"):
         root.set(kind, str(sum(int(suite.get(kind, "0")) for suite in root)))
@@ -50,12 +52,12 @@ def _questions(task: TaskComparison) -> Iterator[ET.Element]:
         yield case
 
 
-def _verdict(task: TaskComparison) -> Iterator[ET.Element]:
+def _verdict(verdict: Verdict) -> ET.Element:
     case = ET.Element("testcase", name="verdict")
-    outcome, words = task.verdict.outcome, plain(" ".join(task.verdict.reasons))
-    if outcome in KINDS:
-        ET.SubElement(case, KINDS[outcome], message=words[:300], type=outcome.value).text = words
-    yield case
+    words = plain(" ".join(verdict.reasons))
+    if verdict.outcome in KINDS:
+        ET.SubElement(case, KINDS[verdict.outcome], message=words[:300], type=verdict.outcome.value).text = words
+    return case
 
 
 def _evidence(table: Table) -> Iterator[ET.Element]:

@@ -152,6 +152,8 @@ def _verdict(signoff: Signoff, width: float) -> Flowable:
 
 
 def _table(table: Table, width: float, shares: tuple[float, ...] = ()) -> Iterator[Flowable]:
+    if table.empty:
+        return
     heads = [_words(name, _style(7, FAINT, bold=True)) for name in (table.corner, *table.columns)]
     lines: list[list[Flowable | str]] = [heads]
     marks: list[Any] = []

@@ -175,7 +175,7 @@ def _facts(stored: Stored) -> Iterator[str]:
     if faulty:
         yield f"Evidence is missing: {', '.join(faulty)}"
     elif required:
-        yield f"Evidence: each of {len(arms)} arms proved that it ran the path it names"
+        yield f"Evidence: every arm proved that it ran the path it names ({len(arms)} of {len(arms)})"
     yield from tables.cost_lines(stored)
 
 

@@ -44,7 +44,8 @@ def _head(signoff: Signoff) -> Iterator[str]:
 
 
 def _folded(signoff: Signoff) -> Iterator[str]:
-    for table in (signoff.questions, signoff.evidence, signoff.costs, signoff.causes):
+    tables = (signoff.questions, signoff.evidence, signoff.costs, signoff.causes)
+    for table in (table for table in tables if not table.empty):
         yield _fold(table.title, "\n".join([f"{escape(table.about)}\n", *_table(table)]))
     lines = [f"- {escape(line)}" for line in (*signoff.noise, *signoff.limits)]
     yield _fold("Noise, error rates and limits", "\n".join(lines))
@@ -57,8 +58,10 @@ def _fold(title: str, body: str) -> str:
 
 
 def _table(table: Table) -> Iterator[str]:
+    if table.empty:
+        return
     grouped = any(row.group for row in table.rows)
-    heads = [*(["task"] if grouped else []), table.corner or " ", *table.columns]
+    heads = [*(["task"] if grouped else []), table.corner, *table.columns]
     yield f"| {' | '.join(map(escape, heads))} |"
     yield f"|{'---|' * len(heads)}"
     for row in table.rows:

@@ -64,6 +64,11 @@ class Table:
     rows: tuple[Row, ...]
 
     @property
+    def empty(self) -> bool:
+        """Nothing to show: a run without answers has tables without columns."""
+        return not (self.columns and self.rows)
+
+    @property
     def groups(self) -> list[tuple[str, list[Row]]]:
         """Rows by group, in order."""
         return [(group, list(rows)) for group, rows in groupby(self.rows, key=lambda row: row.group)]
@@ -197,7 +202,7 @@ def evidence(stored: Stored) -> Table:
     pairs = zip(arms, proofs, strict=True)
     rows.append(Row("proof", tuple(_proof(arm, proof, required) for arm, proof in pairs)))
     about = "Whether each arm ran the path it names; a setting shows what was observed."
-    return Table("Evidence", about, "", tuple(plain(arm.name) for arm in arms), tuple(rows))
+    return Table("Evidence", about, "evidence", tuple(plain(arm.name) for arm in arms), tuple(rows))
 
 
 def _state(proof: ArmEvidence) -> Cell:
@@ -255,7 +260,7 @@ def costs(stored: Stored) -> Table:
     ]
     rows.append(Row("wall time of the arm", tuple(Cell(f"{arm.seconds:.1f} s") for arm in arms)))
     about = "Measured once, on the machine named under provenance; not tested, not part of the verdict."
-    return Table("Costs", about, "", tuple(plain(arm.name) for arm in arms), tuple(rows))
+    return Table("Costs", about, "cost", tuple(plain(arm.name) for arm in arms), tuple(rows))
 
 
 def cost_lines(stored: Stored) -> Iterator[str]:
@@ -330,7 +335,7 @@ def provenance(run: Run, policy: str) -> Table:
     }
     facts |= {name: value for name, value in run.identity.items() if name.startswith("task ")}
     rows = tuple(Row(name, (Cell(plain(value)),)) for name, value in facts.items() if value not in (None, ""))
-    return Table("Provenance", "What ran where.", "", ("value",), rows)
+    return Table("Provenance", "What ran where.", "fact", ("value",), rows)
 
 
 def _engine(run: Run) -> Mapping[str, Any]:

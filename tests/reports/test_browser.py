@@ -82,7 +82,7 @@ CONTRAST = """() => {
   const part = v => { v /= 255; return v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4 };
   const light = c => { const [r, g, b] = c.match(/[\\d.]+/g).map(Number);
     return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b) };
-  const clear = c => c === 'transparent' || /, 0\\)$/.test(c);
+  const clear = c => /^rgba.*, 0\\)$/.test(c);
   const ground = e => { for (; e; e = e.parentElement) {
     const c = getComputedStyle(e).backgroundColor; if (!clear(c)) return c } return 'rgb(255, 255, 255)' };
   return [...document.body.querySelectorAll('*')].filter(e => !e.closest('svg') &&

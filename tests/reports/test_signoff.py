@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -13,7 +15,7 @@ import pytest
 
 from evalharness.assess import read_stored
 from evalharness.errors import UnknownName
-from evalharness.records import Outcome
+from evalharness.records import ArmState, Outcome
 from evalharness.reports import SIGNOFF, html, junit, signoff_markdown, write_signoff
 from evalharness.reports.charts import charts, svg
 from evalharness.reports.signoff import Signoff, build
@@ -322,3 +324,57 @@ def test_json_holds_the_unrounded_comparison(passed: Signoff) -> None:
 def test_an_unknown_format_is_named() -> None:
     with pytest.raises(UnknownName, match="Did you mean: junit"):
         write_signoff(None, ["junitt"])  # type: ignore[arg-type]
+
+
+# --- runs that did not go to plan ------------------------------------------------------------------------
+
+
+def nothing_answered(folder: RunFolder) -> None:
+    shutil.rmtree(folder.path / "samples")
+    shutil.rmtree(folder.path / "evidence")
+    run = folder.read_run()
+    failed = tuple(replace(arm, state=ArmState.FAILED, message="out of memory") for arm in run.arms)
+    folder.write_run(replace(run, arms=failed, finished=None))
+
+
+def patched_failed(folder: RunFolder) -> None:
+    folder.samples_path("gsm8k_canary", "patched").unlink()
+    run = folder.read_run()
+    arms = tuple(
+        replace(arm, state=ArmState.FAILED, message="\x1b[31mdied\n<b>") if arm.name == "patched" else arm
+        for arm in run.arms
+    )
+    folder.write_run(replace(run, arms=arms))
+
+
+@pytest.mark.parametrize(
+    ("arms", "spoil", "outcome", "words"),
+    [
+        (("eager", "stock", "patched"), nothing_answered, Outcome.ERROR, "Infrastructure failed"),
+        (("eager", "stock", "patched"), patched_failed, Outcome.ERROR, "Infrastructure failed"),
+        (("eager",), None, Outcome.INCONCLUSIVE, "Too little was measured"),
+        (("stock", "patched"), None, Outcome.INCONCLUSIVE, "Too little was measured"),
+        (("eager", "native"), None, Outcome.PASS, "native holds the accuracy of eager"),
+    ],
+)
+def test_every_kind_of_run_has_its_report(
+    tmp_path: Path,
+    arms: tuple[str, ...],
+    spoil: Callable[[RunFolder], None] | None,
+    outcome: Outcome,
+    words: str,
+) -> None:
+    accuracy = {"eager": 0.97, "stock": 0.05, "patched": 0.97, "native": 0.97}
+    folder = stored_run(tmp_path, {"gsm8k_canary": (250, 1)}, arms=arms, accuracy=accuracy)
+    if spoil:
+        spoil(folder)
+    found = signoff_of(folder)
+    assert found.comparison.verdict.outcome is outcome
+    assert words in found.headline
+    made = write_signoff(found, SIGNOFF)
+    assert outcome.value in Page(made["signoff.html"].decode()).text
+    assert outcome.value in made["signoff.md"].decode()
+    cases = ET.fromstring(made["junit.xml"]).iter("testcase")  # noqa: S314 - our own document
+    verdict = next(case for case in cases if case.get("name") == "verdict")
+    assert (verdict.find("failure") is None and verdict.find("error") is None) == (outcome is not Outcome.ERROR)
+    assert b"\x1b[31m" not in made["signoff.html"]
