@@ -21,7 +21,7 @@ from evalharness.records import SCHEMA_VERSION, ArmEvidence, Cause, Run, Sample
 Record = TypeVar("Record")
 STAMP = "%Y%m%dT%H%M%SZ"
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
-SAFE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._#-]{0,120}")
+SAFE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@#-]{0,120}")
 
 
 def encode(record: object) -> str:
@@ -82,7 +82,7 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the folder alone; a second writer is refused."""
+        """Hold the folder alone; a second writer is refused. What a killed one left half written is removed."""
         with _writing(self.path), (self.path / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -90,6 +90,7 @@ class RunFolder:
                 raise StoreError(
                     f"Another process is writing {self.path.name}.", "Wait for it to end, or stop it."
                 ) from error
+            _remove_unfinished(self.path)
             yield
 
     def write_run(self, run: Run) -> None:
@@ -253,6 +254,14 @@ def _drop_partial_line(file: Any) -> None:
             break
     if position < end:
         file.truncate(position)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove temporary files of processes that are no more."""
+    for path in folder.rglob(".*.tmp"):
+        number = path.name.split(".")[-2]
+        if number.isdigit() and not Path("/proc", number).exists():
+            path.unlink(missing_ok=True)
 
 
 @contextmanager
