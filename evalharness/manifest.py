@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evalharness.errors import RecordError, UsageError
+from evalharness.provenance import sha256_file
 from evalharness.records import SCHEMA_VERSION
 from evalharness.store import RunFolder, decode, encode
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.sig"
 LINE_DIGITS: Final = 16  # of a line's SHA-256: they name the changed line, the file's whole hash is the proof
-MOST_LINES: Final = 200_000  # lines of a longer file are not listed
+MOST_BYTES: Final = 256 << 20  # lines of a larger file are not listed
 INSTALL: Final = "Install it: pip install 'evalharness[sign]'."
 NEW_KEY: Final = "openssl genpkey -algorithm ed25519 -out key.pem"
 
@@ -136,11 +137,12 @@ def _sample_name(line: bytes) -> str:
 
 
 def _mark(path: Path) -> FileMark:
+    size = path.stat().st_size
+    if path.suffix != ".jsonl" or size > MOST_BYTES:
+        return FileMark(sha256_file(path), size)
     data = path.read_bytes()
-    lines: tuple[str, ...] = ()
-    if path.suffix == ".jsonl" and data.count(b"\n") <= MOST_LINES:
-        lines = tuple(hashlib.sha256(line).hexdigest()[:LINE_DIGITS] for line in data.splitlines())
-    return FileMark(hashlib.sha256(data).hexdigest(), len(data), lines)
+    lines = tuple(hashlib.sha256(line).hexdigest()[:LINE_DIGITS] for line in data.splitlines())
+    return FileMark(hashlib.sha256(data).hexdigest(), size, lines)
 
 
 # --- signature -------------------------------------------------------------------------------------------

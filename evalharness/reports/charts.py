@@ -92,7 +92,7 @@ def _recovery(comparison: Comparison) -> Chart:
     groups = tuple(
         (plain(task.task), tuple(Mark(plain(r.arm), r.value, r.interval) for r in task.recovery))
         for task in comparison.tasks
-        if task.recovery
+        if any(r.value is not None for r in task.recovery)
     )
     ends = [end for _, marks in groups for mark in marks for end in _ends(mark)]
     low, high = floor(min([0.0, *ends]) * 5) / 5, ceil(max([1.0, *ends]) * 5) / 5
