@@ -80,8 +80,8 @@ def serve(results: Path, host: str, port: int, site: Path | None, config: Path |
     with tempfile.TemporaryDirectory(prefix="evalharness-") as folder:
         server = DashboardServer((host, port), results, site or Path(folder) / "site", schedule, token)
         where = f"http://{f'[{host}]' if ':' in host else host}:{server.server_address[1]}/"
-        console.print(f"serving {where}{f'?token={token}' if token else ''} (Ctrl-C ends it)", markup=False)
         try:
+            console.print(f"serving {where}{f'?token={token}' if token else ''} (Ctrl-C ends it)", markup=False)
             server.serve_forever(poll_interval=0.2)
         except KeyboardInterrupt:
             pass
