@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -18,6 +19,7 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+SWITCH = "EVALHARNESS_GRAPH_NODES"  # of evalharness.capture.graph_nodes
 EVALHARNESS = (sys.executable, "-m", "evalharness")
 HERE = Path(__file__).parent
 TAIL_LINES = 25
@@ -71,6 +73,8 @@ def main() -> int:
         command = tuple(part.format(runs=runs, data=options.data) for part in step.command)
         log = runs / "logs" / f"{step.name}.log"
         outcome = perform(step, command, log, min(step.limit_s, deadline - time.monotonic()))
+        if (outcome.status or 0) < 0:  # killed by a signal: should it be the driver's answers, do without them
+            os.environ[SWITCH] = "0"
         outcomes.append(outcome)
         print(f"{outcome.name:10} status {outcome.status} in {outcome.seconds:.0f} s {outcome.note}", flush=True)
         print(tail(log), flush=True)
