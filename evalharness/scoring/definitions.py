@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -260,8 +261,9 @@ def _quiet() -> Iterator[None]:
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The metrics that are one number a document (a corpus metric returns its ingredients)."""
-    return {name: float(value) for name, value in metrics.items() if not isinstance(value, Sequence)}
+    """The metrics that are one finite number a document (a corpus metric returns its ingredients)."""
+    numbers = {name: float(value) for name, value in metrics.items() if not isinstance(value, Sequence)}
+    return {name: number for name, number in numbers.items() if math.isfinite(number)}
 
 
 def _lm_eval_folder() -> Path:

@@ -105,6 +105,9 @@ class PreparedTask:
         answer = cut_at_stop(sample.response, stop)
         evaluation = self.definition.evaluate(self.prompts[sample.doc_id], answer)
         scores, extracted = dict(evaluation.scores), dict(evaluation.extracted)
+        if self.score_key not in scores:
+            said = f"lm-eval gave no finite {self.score_key}"
+            return replace(sample, scores={}, extracted={}, cause=Cause.ERROR, flags=(), error=said)
         goal = gold(sample.target)
         if goal is not None:
             extracted[ROBUST] = extract(answer, complete=sample.finish_reason != "length")
