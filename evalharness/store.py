@@ -15,12 +15,13 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from evalharness.errors import RecordError, StoreError, UnknownName
+from evalharness.errors import RecordError, StoreError, UnknownName, UsageError
 from evalharness.records import SCHEMA_VERSION, ArmEvidence, Cause, Run, Sample
 
 Record = TypeVar("Record")
 STAMP = "%Y%m%dT%H%M%SZ"
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
+FILE_SUFFIXES = {".json", ".jsonl", ".csv", ".md", ".html", ".pdf", ".yaml", ".yml", ".txt"}
 SAFE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@#-]{0,120}")
 
 
@@ -65,7 +66,13 @@ class RunFolder:
 
     @classmethod
     def create(cls, results: Path, run: Run) -> tuple[RunFolder, Run]:
-        """Make a folder of its own for `run`, moving its time stamp on by a second while the name is taken."""
+        """Make a folder of its own for `run`, moving its time stamp on by a second while the name is taken.
+
+        Raises:
+            UsageError: `results` is named like a file, which whoever wrote it would look for in vain.
+        """
+        if results.suffix in FILE_SUFFIXES and not results.is_dir():
+            raise UsageError(f"{results} is named like a file.", "Runs are folders: give a folder with --out.")
         stamp = datetime.fromisoformat(run.created)
         with _writing(results):
             results.mkdir(parents=True, exist_ok=True)

@@ -147,8 +147,9 @@ def dying_append(append: Callable[[Path, list[str]], None], number: int) -> Call
             append(path, lines)
             return
         text = "\n".join(lines)
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text[: len(text) // 2])
+        with path.open("ab+") as file:
+            store._drop_partial_line(file)
+            file.write(text[: len(text) // 2].encode())
         os.kill(os.getpid(), signal.SIGKILL)
 
     return append_or_die

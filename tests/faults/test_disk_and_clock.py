@@ -59,9 +59,9 @@ def test_results_that_cannot_be_written_are_one_clear_error_before_an_engine_sta
 ) -> None:
     with pytest.raises(StoreError, match="--out"):
         local.start(small_spec(), Path("/proc/evalharness"))
-    (tmp_path / "name.json").write_text("{}")
+    (tmp_path / "file").write_text("{}")
     with pytest.raises(StoreError, match="--out"):
-        local.start(small_spec(), tmp_path / "name.json")
+        local.start(small_spec(), tmp_path / "file")
     assert scripted.opened == 0
 
 
