@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from evalharness.watch.marks import pair_marks
+from evalharness.watch.marks import PairedMarks
 
 BASELINE: Final = 15  # nights before anything is judged
 # k and h in sigmas. Simulated (benchmarks/bench_drift.py): a loss of two sigmas is found after six nights (median), a
@@ -204,12 +204,11 @@ class AgainstGood:
         return self.difference < 0 and self.p < PAIRED_ALPHA
 
 
-def against_good(now: str | None, good: str | None, repeats: int, seed: int = 0) -> AgainstGood | None:
-    """Compare two nights' marks question by question; None where they cannot be paired."""
-    from evalharness.stats.significance import paired_test  # scipy takes longer to load than a page to build
+def against_good(pairs: PairedMarks, seed: int = 0) -> AgainstGood:
+    """Test a night's answers against those of the last good one, question by question."""
+    # scipy takes longer to load than a page to build, and a calm night tests nothing.
+    from evalharness.stats.clusters import PairedScores
+    from evalharness.stats.significance import paired_test
 
-    pairs = pair_marks(now or "", good or "", repeats)
-    if pairs is None:
-        return None
-    found = paired_test(pairs, seed)
-    return AgainstGood(pairs.difference, found.p_worse, found.method, pairs.n)
+    found = paired_test(PairedScores(pairs.now, pairs.before, pairs.starts), seed)
+    return AgainstGood(pairs.difference, found.p_worse, found.method, len(pairs.now))

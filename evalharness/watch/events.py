@@ -12,6 +12,7 @@ from typing import Final
 
 from evalharness.watch.drift import CALM, AgainstGood, Watch, against_good, watch
 from evalharness.watch.history import Entry, Score
+from evalharness.watch.marks import pair_marks
 from evalharness.watch.nights import Night, Series, Status
 
 MOST_COMMITS: Final = 50
@@ -178,8 +179,10 @@ def _against(entry: Entry, good: Entry, task: str, arm: str) -> AgainstGood | No
     now, before = _of_arm(entry, task, arm), _of_arm(good, task, arm)
     if now is None or before is None or now.questions != before.questions:
         return None
-    test = against_good(now.marks, before.marks, now.repeats)
-    return test if test and -test.difference > (now.noise_floor or 0.0) else None
+    pairs = pair_marks(now.marks or "", before.marks or "", now.repeats)
+    if pairs is None or -pairs.difference <= (now.noise_floor or 0.0):
+        return None
+    return against_good(pairs)
 
 
 def _arms(found: Series, task: str) -> list[str]:

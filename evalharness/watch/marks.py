@@ -6,17 +6,17 @@ asked the same questions are compared character by character.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from evalharness.errors import EvalHarnessError
 from evalharness.records import Cause, Sample
 from evalharness.store import RunFolder
 
-if TYPE_CHECKING:
-    from evalharness.stats.clusters import PairedScores
-
+FloatArray = npt.NDArray[np.float64]
 PRIMARY: Final = "exact_match"
 LOST: Final = "-"
 DIGITS: Final = "0123456789a"
@@ -38,19 +38,31 @@ def _mark(sample: Sample) -> str:
     return DIGITS[round(min(max(score, 0.0), 1.0) * 10)]
 
 
-def pair_marks(now: str, before: str, repeats: int) -> PairedScores | None:
-    """Scores of the questions that both answered; None where the strings are not of the same questions."""
-    from evalharness.stats.clusters import PairedScores
+@dataclass(frozen=True, slots=True)
+class PairedMarks:
+    """Scores (n,) in 0..1 of the questions that two runs both answered, ordered by document; `starts` (documents,)
+    is the first row of each document."""
 
+    now: FloatArray
+    before: FloatArray
+    starts: npt.NDArray[np.int64]
+
+    @property
+    def difference(self) -> float:
+        """Mean score now minus before."""
+        return float((self.now - self.before).mean())
+
+
+def pair_marks(now: str, before: str, repeats: int) -> PairedMarks | None:
+    """Pair two runs' marks; None where the strings are not of the same questions."""
     if not now or len(now) != len(before):
         return None
     both = [i for i, pair in enumerate(zip(now, before, strict=True)) if LOST not in pair]
     if not both:
         return None
-    document = np.array(both) // repeats
-    starts = np.flatnonzero(np.diff(document, prepend=-1))
-    return PairedScores(_values(now, both), _values(before, both), starts)
+    starts = np.flatnonzero(np.diff(np.array(both) // repeats, prepend=-1))
+    return PairedMarks(_values(now, both), _values(before, both), starts)
 
 
-def _values(marks: str, rows: list[int]) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _values(marks: str, rows: list[int]) -> FloatArray:
     return np.array([DIGITS.index(marks[i]) / 10 for i in rows])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from evalharness.watch.drift import against_good, watch
+from evalharness.watch.marks import pair_marks
 
 
 def noisy(level: float, nights: int, sigma: float = 0.006, seed: int = 3) -> list[float]:
@@ -69,18 +70,19 @@ def test_nights_without_a_figure_and_the_first_nights_have_no_limits() -> None:
 
 def test_paired_against_the_last_good_run() -> None:
     good = "a" * 240 + "0" * 10
-    worse = "0" * 20 + good[20:]
-    found = against_good(worse, good, 1)
-    assert found is not None
+    pairs = pair_marks("0" * 20 + good[20:], good, 1)
+    assert pairs is not None
+    found = against_good(pairs)
     assert found.is_loss
     assert found.difference == pytest.approx(-20 / 250)
     assert found.p == pytest.approx(2**-20)  # twenty discordant pairs, all one way
 
 
 def test_pairing_leaves_out_lost_answers_and_refuses_other_questions() -> None:
-    found = against_good("a0-a", "aa0-", 2)
-    assert found is not None
-    assert found.n == 2
-    assert against_good("aaa", "aaaa", 1) is None
-    assert against_good("", "", 1) is None
-    assert against_good("--", "aa", 1) is None
+    pairs = pair_marks("a0-a", "aa0-", 2)
+    assert pairs is not None
+    assert len(pairs.now) == 2
+    assert list(pairs.starts) == [0]
+    assert pair_marks("aaa", "aaaa", 1) is None
+    assert pair_marks("", "", 1) is None
+    assert pair_marks("--", "aa", 1) is None

@@ -39,7 +39,7 @@ class Scale:
     def y(self, value: float) -> float:
         """Height of `value` from the top of the plot, 0..100, clipped."""
         share = (value - self.low) / ((self.high - self.low) or 1.0)
-        return round(HEIGHT * (1 - min(max(share, 0.0), 1.0)), 2)
+        return round(HEIGHT * (1 - min(max(share, 0.0), 1.0)), 1)
 
     def ticks(self, count: int = 3) -> list[float]:
         """About `count` round values inside the range."""
@@ -140,4 +140,4 @@ def _widened(part: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _n(value: float) -> str:
-    return f"{value:.2f}".rstrip("0").rstrip(".")
+    return f"{value:.6g}"

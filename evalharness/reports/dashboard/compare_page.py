@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from evalharness.reports.dashboard.task_page import css_class
-from evalharness.watch.drift import AgainstGood, against_good
 from evalharness.watch.history import Entry, Score
+from evalharness.watch.marks import pair_marks
 from evalharness.watch.nights import Series, Status
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One (task, arm) of a pair of runs."""
+    """One (task, arm) of a pair of runs; `flips` are answers (lost, gained), None where they cannot be paired."""
 
     now: Score
     before: Score
-    test: AgainstGood | None
+    flips: tuple[int, int] | None
 
     @property
     def difference(self) -> float | None:
@@ -82,8 +82,13 @@ def _newest_pair(one: Series) -> tuple[Entry, Entry] | None:
 def _lines(now: Entry, before: Entry) -> list[Line]:
     earlier = {(score.task, score.arm): score for score in before.scores}
     pairs = [(s, earlier[s.task, s.arm]) for s in now.scores if (s.task, s.arm) in earlier]
-    return [Line(s, old, _test(s, old)) for s, old in pairs]
+    return [Line(s, old, _flips(s, old)) for s, old in pairs]
 
 
-def _test(now: Score, before: Score) -> AgainstGood | None:
-    return against_good(now.marks, before.marks, now.repeats) if now.questions == before.questions else None
+def _flips(now: Score, before: Score) -> tuple[int, int] | None:
+    if now.questions != before.questions:
+        return None
+    pairs = pair_marks(now.marks or "", before.marks or "", now.repeats)
+    if pairs is None:
+        return None
+    return int((pairs.now < pairs.before).sum()), int((pairs.now > pairs.before).sum())
