@@ -46,6 +46,7 @@ def run(
     limit: Annotated[int | None, typer.Option(help="Documents per task.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with gsm8k/ and aime25/ (offline data).")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any spec value, KEY=VALUE.")] = None,
+    concurrency: Annotated[str, typer.Option(help="Run every arm with so many requests at a time, too: 1,8.")] = "",
     stop_early: Annotated[
         bool, typer.Option("--stop-early", help="End an arm's task once it is decided (policy quick).")
     ] = False,
@@ -57,7 +58,8 @@ def run(
     from evalharness.commands import runs
     from evalharness.runner.choose import Choice
 
-    choice = Choice(reference, arms, tuple(arm or ()), tasks, limit, data, tuple(setting or ()), stop_early)
+    settings = tuple(setting or ())
+    choice = Choice(reference, arms, tuple(arm or ()), tasks, limit, data, settings, stop_early, concurrency)
     raise typer.Exit(runs.run(choice, out, resume, dry_run))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from evalharness.arms import deciding
 from evalharness.evidence import evidence_faults
 from evalharness.policy import Policy
 from evalharness.records import (
@@ -47,8 +48,14 @@ class Context:
         return any(arm.name == self.reference and arm.capture == "eager" for arm in self.arms)
 
     def of_capture(self, *captures: str) -> list[ArmSummary]:
-        """Arms of these capture paths, without second runs of an arm (`eager#2`)."""
-        return [arm for arm in self.arms if arm.capture in captures and "#" not in arm.name]
+        """The deciding arms of these capture paths."""
+        return [arm for arm in self.deciding if arm.capture in captures]
+
+    @property
+    def deciding(self) -> list[ArmSummary]:
+        """The arms that the verdict is about: no second run of an arm, no number of requests at a time beside all."""
+        names = deciding(arm.name for arm in self.arms)
+        return [arm for arm in self.arms if arm.name in names]
 
     @property
     def stock(self) -> list[ArmSummary]:
@@ -117,7 +124,7 @@ def _questions(task: TaskComparison, context: Context) -> Iterator[Question]:
         yield from (_recovered(task, arm.name, stock, context) for arm in patched)
         if not patched:
             yield Question("recovered", Answer.UNDECIDED, ("No patched arm ran: recovery was not tested.",))
-    others = [arm for arm in context.arms if "#" not in arm.name and arm.name != context.reference]
+    others = [arm for arm in context.deciding if arm.name != context.reference]
     asked = [arm for arm in others if not stock or arm.capture == "native"]
     yield from (_no_regression(task, arm.name, context) for arm in asked)
     if any(figure.inside is not None for figure in task.published):

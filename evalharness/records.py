@@ -89,9 +89,8 @@ class Sample:
 class DescriptorEvidence:
     """How one batch descriptor was captured.
 
-    `shared` - warm-up and capture used one attention state object; `changed` - attribute paths the
-    warm-up call changed; `plan_recorded` - the planning kernel is a node of the captured graph.
-    None means "not observable".
+    `shared` - warm-up and capture used one attention state object; `changed` - attribute paths the warm-up call
+    changed; `plan_recorded` - the planning kernel is a node of the captured graph. None: not observable.
     """
 
     descriptor: str
@@ -249,7 +248,7 @@ class Contrast:
     check by. P values are one-sided; `*_holm` are adjusted over the tasks of the run. `p_non_inferior` tests
     "worse by `margin` or more". `detectable` is the smallest true loss this n finds with 80 % power, `p_unpaired`
     the unpaired z test, for reference. `unpaired` counts the questions only one arm answered, its first few
-    examples are (arm, doc_id, repeat); `flips` lists the first of each direction.
+    examples are (arm, doc_id, repeat); `flips` lists the first of each direction. `agreement`: of one arm's paces.
     """
 
     arm: str
@@ -274,6 +273,7 @@ class Contrast:
     unpaired: Mapping[str, int] = field(default_factory=dict)
     unpaired_examples: tuple[tuple[str, int, int], ...] = ()
     flips: tuple[Flip, ...] = ()
+    agreement: Agreement | None = None
 
 
 @dataclass(frozen=True, slots=True)

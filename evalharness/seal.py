@@ -20,8 +20,8 @@ from evalharness.store import RunFolder
 
 DRAWN_BY: Final = ("jinja2", "markupsafe", "reportlab")
 DECIDING: Final = frozenset(
-    {"compare", "stats", "reports", "assess.py", "evidence.py", "gate.py", "policy.py", "records.py", "store.py",
-     "table.py"}
+    {"compare", "stats", "reports", "arms.py", "assess.py", "evidence.py", "gate.py", "policy.py", "records.py",
+     "store.py", "table.py"}
 )  # fmt: skip
 
 

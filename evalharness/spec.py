@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from evalharness.arms import PATTERN, at_a_time, base_name
 from evalharness.errors import SpecError, UnknownName
 
 Capture = Literal["eager", "stock", "patched", "native"]
 CAPTURES: tuple[str, ...] = ("eager", "stock", "patched", "native")
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-ARM_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,40}(#[A-Za-z0-9_]{1,24})?$"
 
 
 class Part(BaseModel):
@@ -28,12 +28,13 @@ class Part(BaseModel):
 
 
 class ArmSpec(Part):
-    """One way of running the model. `eager#2` is a second, independent run of `eager` (an A/A pair).
+    """One way of running the model. `eager#2` is a second, independent run of `eager` (an A/A pair), `patched@8` has at
+    most 8 requests under way at a time.
 
     `only` confines what the stock path shares to the attribute of that name, to tell which one costs how much.
     """
 
-    name: str = Field(pattern=ARM_NAME)
+    name: str = Field(pattern=PATTERN)
     capture: Capture
     url: str | None = None
     only: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
@@ -65,14 +66,14 @@ class ArmSpec(Part):
     def _capture_from_name(cls, value: object) -> object:
         if not isinstance(value, Mapping) or "capture" in value or not isinstance(value.get("name"), str):
             return value
-        capture = str(value["name"]).partition("#")[0]
+        capture = base_name(str(value["name"]))
         if capture not in CAPTURES:
             raise UnknownName("arm", str(value["name"]), CAPTURES)
         return {**value, "capture": capture}
 
     @classmethod
     def parse(cls, text: str) -> ArmSpec:
-        """Read `stock`, `eager#2` or `stock=http://host:8000`; raises UnknownName or SpecError."""
+        """Read `stock`, `eager#2`, `patched@8` or `stock=http://host:8000`; raises UnknownName or SpecError."""
         name, _, url = text.partition("=")
         try:
             return cls.model_validate({"name": name, "url": url or None})
@@ -110,6 +111,11 @@ class EmulatedEngine(EnginePart):
     capture_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     max_model_len: int = Field(default=2048, ge=64)
 
+    @property
+    def at_once(self) -> int:
+        """Most requests that are served at once."""
+        return max(self.capture_sizes, default=0)
+
 
 class VllmEngine(EnginePart):
     """vLLM under Model Runner V2. Names are vLLM's own engine arguments; `engine_args` passes any other
@@ -135,6 +141,11 @@ class VllmEngine(EnginePart):
     start_timeout_s: float = Field(default=1800, gt=0)
     engine_args: Mapping[str, Any] = Field(default_factory=dict)
 
+    @property
+    def at_once(self) -> int:
+        """Most requests that are served at once."""
+        return self.max_num_seqs
+
 
 class EndpointEngine(EnginePart):
     """Running OpenAI-compatible servers, one URL an arm. The key is read from the variable `api_key_env`."""
@@ -146,6 +157,11 @@ class EndpointEngine(EnginePart):
     timeout_s: float = Field(default=600, gt=0)
     max_concurrency: int = Field(default=64, ge=1)
     max_retries: int = Field(default=5, ge=0)
+
+    @property
+    def at_once(self) -> int:
+        """Most requests that are sent at once."""
+        return self.max_concurrency
 
 
 EngineSpec = Annotated[EmulatedEngine | VllmEngine | EndpointEngine, Field(discriminator="kind")]
@@ -200,6 +216,15 @@ class RunSpec(Part):
                 raise ValueError(f"arm {arm.name} has no server; write {arm.name}=http://host:8000")
             if self.engine.kind != "endpoint" and arm.url is not None:
                 raise ValueError(f"arm {arm.name} has a URL, but engine.kind is {self.engine.kind}, not endpoint")
+        return self
+
+    @model_validator(mode="after")
+    def _engine_serves_as_many(self) -> RunSpec:
+        for arm in self.arms:
+            if (at_a_time(arm.name) or 0) > self.engine.at_once:
+                raise ValueError(
+                    f"arm {arm.name} wants more at a time than the {self.engine.at_once} the engine serves"
+                )
         return self
 
     @model_validator(mode="after")

@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from evalharness.arms import base_name
 from evalharness.canary.problems import documents
 from evalharness.records import ArmEvidence, ArmState, ArmSummary, Cause, DescriptorEvidence, Run, Sample
 from evalharness.spec import load_spec
@@ -44,7 +45,7 @@ def stored_run(
     folder, run = RunFolder.create(results, _run(sizes, arms, spec))
     for task, (count, repeats) in sizes.items():
         for arm in arms:
-            rows = _answers(task, arm, count, repeats, (accuracy or ACCURACY)[arm.partition("#")[0]], seed)
+            rows = _answers(task, arm, count, repeats, (accuracy or ACCURACY)[base_name(arm)], seed)
             if hostile and arm == "stock":
                 rows = [replace(row, response=HOSTILE[i % len(HOSTILE)]) for i, row in enumerate(rows)]
             folder.append(rows)
@@ -57,8 +58,8 @@ def stored_run(
 def _run(sizes: Mapping[str, tuple[int, int]], arms: Sequence[str], changes: Mapping[str, Any]) -> Run:
     spec = load_spec("canary-v3").model_dump(mode="json")
     tasks = [{"name": task, "limit": count, "repeats": repeats} for task, (count, repeats) in sizes.items()]
-    spec |= {"tasks": tasks, "arms": [{"name": arm, "capture": arm.partition("#")[0]} for arm in arms], **changes}
-    summaries = tuple(ArmSummary(arm, arm.partition("#")[0], ArmState.DONE, 0, 12.5) for arm in arms)
+    spec |= {"tasks": tasks, "arms": [{"name": arm, "capture": base_name(arm)} for arm in arms], **changes}
+    summaries = tuple(ArmSummary(arm, base_name(arm), ArmState.DONE, 0, 12.5) for arm in arms)
     provenance = {
         "git": {"commit": "0123456789abcdef0123456789abcdef01234567", "dirty": False},
         "packages": {"evalharness": "0.1.0", "lm-eval": "0.4.13"},
@@ -74,7 +75,7 @@ def _run(sizes: Mapping[str, tuple[int, int]], arms: Sequence[str], changes: Map
 
 
 def _answers(task: str, arm: str, count: int, repeats: int, accuracy: float, seed: int) -> list[Sample]:
-    capture = arm.partition("#")[0]
+    capture = base_name(arm)
     like = "eager" if capture == "patched" else capture  # what the repair is meant to do
     noise = Random(f"{seed} {task} {arm}")
     made = []
@@ -132,7 +133,7 @@ def _sample(task: str, arm: str, doc_id: int, doc: Mapping[str, str], repeat: in
 
 def proof(arm: str, **changes: Any) -> ArmEvidence:
     """Evidence as the emulated engine leaves it."""
-    capture = arm.partition("#")[0]
+    capture = base_name(arm)
     graphs = capture != "eager"
     settings = {
         "runner": "MRV2-miniature",

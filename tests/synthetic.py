@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from evalharness.arms import base_name
 from evalharness.compare import compare
 from evalharness.policy import Policy, load_policy
 from evalharness.records import (
@@ -58,7 +59,7 @@ def lost(sample: Sample) -> Sample:
 
 def proof(arm: str, **changes: Any) -> ArmEvidence:
     """Evidence of an arm that ran what it names."""
-    capture = arm.partition("#")[0]
+    capture = base_name(arm)
     settings = {"runner": "v2", "capture_path": capture}
     graphs = capture != "eager"
     shared = {"stock": True, "patched": False}.get(capture)
@@ -77,7 +78,7 @@ def proof(arm: str, **changes: Any) -> ArmEvidence:
 
 def run_of(arms: Sequence[str], captures: Mapping[str, str] | None = None, **spec: Any) -> Run:
     """A finished run of these arms."""
-    named = {arm: (captures or {}).get(arm, arm.partition("#")[0]) for arm in arms}
+    named = {arm: (captures or {}).get(arm, base_name(arm)) for arm in arms}
     summaries = tuple(ArmSummary(arm, capture, ArmState.DONE) for arm, capture in named.items())
     engine = {"kind": "emulated", "model": "canary-v3"}
     return make_run({"engine": engine, "seed": 1, **spec}, arms=summaries, run_id="20261201T120000Z-test-abababab")

@@ -13,6 +13,7 @@ PACKAGE = Path(evalharness.__file__).parent
 # DESIGN: a module imports only from those above it.
 ORDER = [
     "errors",
+    "arms",
     "redact",
     "records",
     "spec",

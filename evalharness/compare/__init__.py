@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from evalharness.arms import deciding
 from evalharness.compare.published import quoted
 from evalharness.compare.task import ArmSamples, TaskArms, load_task, measure
 from evalharness.gate import Context, arm_outcome, judge_run, judge_task
@@ -70,7 +71,8 @@ def first_divergences(arm: Sequence[Sample], reference: Sequence[Sample]) -> dic
 
 def reference_arm(arms: Sequence[ArmSummary]) -> str | None:
     """The arm the others are held against: the first eager one, or else the first."""
-    first = [arm for arm in arms if "#" not in arm.name] or list(arms)
+    names = deciding(arm.name for arm in arms)
+    first = [arm for arm in arms if arm.name in names] or list(arms)
     return next((arm.name for arm in first if arm.capture == "eager"), first[0].name if first else None)
 
 

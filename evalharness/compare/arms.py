@@ -146,14 +146,15 @@ def against(score: ArmScore, arm: ArmColumns, reference: ArmColumns, rows: Paire
     ratio = _length_ratio(arm, reference, rows, level)
     return replace(
         score,
-        agreement=_agreement(arm, reference, rows),
+        agreement=agreement(arm, reference, rows),
         length_ratio=ratio[0] if ratio else None,
         length_interval=ratio[1] if ratio else None,
         degenerate_excess=_degenerate_excess(arm, reference, rows, level),
     )
 
 
-def _agreement(arm: ArmColumns, reference: ArmColumns, rows: PairedRows) -> Agreement:
+def agreement(arm: ArmColumns, reference: ArmColumns, rows: PairedRows) -> Agreement:
+    """How far `arm` follows `reference` on `rows`, of which there is at least one."""
     ours, theirs = arm.table.tokens.take(rows.arm), reference.table.tokens.take(rows.baseline)
     longer = np.maximum(ours.length, theirs.length)
     if not longer.any():

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from evalharness.compare.arms import PRIMARY, ArmColumns, PairedRows, against, arm_score, pair
+from evalharness.arms import base_name, concurrencies, deciding, first_run, is_further_run
+from evalharness.compare.arms import PRIMARY, ArmColumns, PairedRows, against, agreement, arm_score, pair
 from evalharness.compare.contrasts import contrast, noise_floor, recover
 from evalharness.compare.pairing import first_documents, planned, refuse_other_prompts
 from evalharness.compare.published import published_figures, published_notes
@@ -75,7 +76,7 @@ def load_task(name: str, run: Run, reference: str | None, samples: ArmSamples) -
     stopped = {arm: EarlyStop(**stop) for arm, stop in early_stops(run, name).items() if arm in tables}
     for arm, stop in stopped.items():
         tables[arm] = tables[arm].take(first_documents(tables[arm].doc_id, plan, stop.documents))
-    captures = {arm: arm.partition("#")[0] for arm in tables} | {arm.name: arm.capture for arm in run.arms}
+    captures = {arm: base_name(arm) for arm in tables} | {arm.name: arm.capture for arm in run.arms}
     asked = {a: len(first_documents(plan, plan, stopped[a].documents)) if a in stopped else len(plan) for a in tables}
     return arrange(name, reference, tables, captures, asked, stopped)
 
@@ -137,20 +138,21 @@ def _repeats(table: SampleTable) -> int:
 
 
 def _of(arms: Columns, capture: str) -> list[str]:
-    return [name for name, arm in arms.items() if arm.capture == capture and "#" not in name]
+    return [name for name in deciding(arms) if arms[name].capture == capture]
 
 
 def _doubles(arms: Columns) -> list[tuple[str, str]]:
     """(second run of an arm, the arm) pairs; a run along another path is no second run."""
-    pairs = [(name, name.partition("#")[0]) for name in arms if "#" in name]
+    pairs = [(name, first_run(name)) for name in arms if is_further_run(name)]
     return [(name, first) for name, first in pairs if first in arms and arms[name].capture == arms[first].capture]
 
 
 def _compared(arms: Columns, reference: str | None) -> list[tuple[str, str]]:
-    """Every arm with the reference, every patched arm with every stock one, every A/A pair."""
+    """Every arm with the reference, every patched arm with every stock one, every A/A pair, every arm with itself at
+    the fewest requests at a time."""
     wanted = [(arm, reference) for arm in arms if reference in arms and arm != reference]
     wanted += [(arm, stock) for arm in _of(arms, "patched") for stock in _of(arms, "stock")]
-    return [(arm, str(baseline)) for arm, baseline in dict.fromkeys([*wanted, *_doubles(arms)])]
+    return [(arm, str(baseline)) for arm, baseline in dict.fromkeys([*wanted, *_doubles(arms), *concurrencies(arms)])]
 
 
 def _score(task: TaskArms, arm: ArmColumns, policy: Policy) -> ArmScore:
@@ -164,11 +166,14 @@ def _score(task: TaskArms, arm: ArmColumns, policy: Policy) -> ArmScore:
 def _contrasts(
     task: TaskArms, margin: float | None, detectable: float | None, level: float, seed: int
 ) -> Iterator[Contrast]:
+    paces = concurrencies(task.arms)
     for (arm, baseline), rows in task.pairs.items():
         anytime = not task.stopped.keys().isdisjoint({arm, baseline})
         found = contrast(
             task.arms[arm], task.arms[baseline], rows, margin=margin, level=level, seed=seed, anytime=anytime
         )
+        if (arm, baseline) in paces and len(rows.arm):
+            found = replace(found, agreement=agreement(task.arms[arm], task.arms[baseline], rows))
         yield replace(found, detectable=detectable)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from evalharness.arms import deciding
 from evalharness.assess import Stored
 from evalharness.evidence import evidence_faults
 from evalharness.records import (
@@ -144,7 +145,8 @@ def _and(arms: list[str]) -> str:
 
 def _judged(comparison: Comparison) -> list[str]:
     """Arms whose accuracy the verdict is about: the repaired ones, or else all but the reference."""
-    arms = {s.arm: s.capture for task in comparison.tasks for s in task.scores if "#" not in s.arm}
+    named = {s.arm: s.capture for task in comparison.tasks for s in task.scores}
+    arms = {arm: named[arm] for arm in deciding(named)}
     patched = [arm for arm, capture in arms.items() if capture in {"patched", "native"}]
     return [plain(arm) for arm in patched or arms if arm != comparison.reference]
 

@@ -10,7 +10,17 @@ from rich.table import Table
 from rich.text import Text
 
 from evalharness.records import ArmScore, Comparison, Interval, Outcome, TaskComparison
-from evalharness.reports.words import MISSING, agreement_lines, arms_of, figure, header, plain, published_lines, size
+from evalharness.reports.words import (
+    MISSING,
+    agreement_lines,
+    columns,
+    concurrency_lines,
+    figure,
+    header,
+    plain,
+    published_lines,
+    size,
+)
 
 STYLES: Final = {
     Outcome.PASS: "bold green",
@@ -22,8 +32,11 @@ STYLES: Final = {
 
 
 def render(comparison: Comparison) -> RenderableType:
-    """Header line, one row per task, token agreement, the published figures, and the verdict in words."""
-    below = [*agreement_lines(comparison), *published_lines(comparison), *map(plain, comparison.notes)]
+    """Header line, one row per task, token agreement, dependence on concurrency, the published figures, and the
+    verdict in words."""
+    paces = [f"{task.task}: {line}" for task in comparison.tasks for line in concurrency_lines(task)]
+    below = [*agreement_lines(comparison), *map(plain, paces), *published_lines(comparison)]
+    below += map(plain, comparison.notes)
     lines = [Text(line, style="dim") for line in below]
     return Group(Text(header(comparison)), _table(comparison), *lines, _verdict(comparison))
 
@@ -33,7 +46,7 @@ def _table(comparison: Comparison) -> Table:
     table.add_column("task", no_wrap=True)
     table.add_column("metric", overflow="fold")
     table.add_column("n", justify="right")
-    arms = arms_of(comparison)
+    arms = columns(comparison)
     for name in arms:
         table.add_column(Text(plain(name)), overflow="fold")
     table.add_column("recovery", no_wrap=True)

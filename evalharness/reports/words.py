@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from evalharness.arms import at_a_time, base_name, concurrencies
 from evalharness.records import Agreement, ArmScore, Comparison, Contrast, Interval, TaskComparison
 
 MISSING: Final = "—"
+MANY: Final = 1 << 20  # requests at a time: as many as the engine serves
 TIMES: Final = "\u00d7"
 ENGINES: Final = {"emulated": "emulated (CPU miniature)"}
 
@@ -47,6 +49,12 @@ def size(task: TaskComparison) -> str:
 def arms_of(comparison: Comparison) -> list[str]:
     """Arms in the run's order, with any that only has samples."""
     return list(dict.fromkeys([*comparison.arms, *(s.arm for task in comparison.tasks for s in task.scores)]))
+
+
+def columns(comparison: Comparison) -> list[str]:
+    """Every arm, but of one that ran with several numbers of requests at a time only the unlimited one."""
+    arms = arms_of(comparison)
+    return [arm for arm in arms if at_a_time(arm) is None or base_name(arm) not in arms]
 
 
 def published_lines(comparison: Comparison) -> list[str]:
@@ -97,6 +105,39 @@ def contrast_line(found: Contrast) -> str:
     return words
 
 
+def concurrency_lines(task: TaskComparison) -> list[str]:
+    """Which arms answer differently with other numbers of requests at a time, and which do not."""
+    pairs = concurrencies(score.arm for score in task.scores)
+    found = [contrast for pair in pairs if (contrast := task.contrast(*pair)) and contrast.agreement]
+    differing = [contrast for contrast in found if contrast.agreement and contrast.agreement.identical != 1]
+    moved = {base_name(contrast.arm) for contrast in differing}
+    steady = [contrast for contrast in found if base_name(contrast.arm) not in moved]
+    lines = [_dependence(task, contrast) for contrast in differing]
+    if steady:
+        paces = sorted({at_a_time(name) or MANY for contrast in steady for name in (contrast.arm, contrast.baseline)})
+        names = dict.fromkeys(base_name(contrast.arm) for contrast in steady)
+        *first, last = map(_pace, paces)
+        lines.append(f"the same answers with {', '.join(first)} and {last} requests at a time: {', '.join(names)}")
+    return lines
+
+
+def _dependence(task: TaskComparison, found: Contrast) -> str:
+    few, many = (_pace(at_a_time(name) or MANY) for name in (found.baseline, found.arm))
+    same = found.agreement
+    shared = f"{figure(same.tokens)} of tokens, " if same and same.tokens is not None else ""
+    alike = figure(same.identical if same else None)
+    values = [figure(score.value if (score := task.score(name)) else None) for name in (found.baseline, found.arm)]
+    return (
+        f"{base_name(found.arm)} depends on concurrency: {shared}{alike} of answers agree between {few} and {many} "
+        f"requests at a time; {values[0]} and {values[1]} right, {found.losses} lost, {found.gains} gained "
+        f"(p {p_value(found.p_two_sided)})"
+    )
+
+
+def _pace(number: int) -> str:
+    return "any number of" if number == MANY else str(number)
+
+
 def rates_line(task: TaskComparison) -> str | None:
     """False-alarm and miss rate of the gate for this n."""
     rates = task.rates
@@ -113,6 +154,7 @@ def detail_lines(task: TaskComparison) -> list[str]:
     """Everything a task's table row has no room for, one sentence a line."""
     lines = [line for score in task.scores if (line := agreement_line(score))]
     lines += [contrast_line(found) for found in task.contrasts]
+    lines += concurrency_lines(task)
     lines += [f"{score.arm} causes: {_causes(score)}" for score in task.scores]
     lines += [
         f"noise floor {noise.arms[0]} / {noise.arms[1]}: {noise.floor:.3f} ({noise.flips} flips)"
@@ -126,10 +168,11 @@ def _causes(score: ArmScore) -> str:
 
 
 def agreement_lines(comparison: Comparison) -> list[str]:
-    """One line a task: the share of tokens each arm has in common with the reference arm."""
-    lines = []
+    """One line a task: the share of tokens each arm of the table has in common with the reference arm."""
+    lines, shown = [], columns(comparison)
     for task in comparison.tasks:
-        found = [(s, s.agreement) for s in task.scores if s.agreement is not None and s.agreement.tokens is not None]
+        scores = [score for score in task.scores if score.arm in shown]
+        found = [(s, s.agreement) for s in scores if s.agreement is not None and s.agreement.tokens is not None]
         if found:
             arms = ", ".join(f"{plain(s.arm)} {figure(a.tokens)}{_first(a)}" for s, a in found)
             lines.append(f"tokens as in {plain(found[0][1].reference)}, {plain(task.task)}: {arms}")

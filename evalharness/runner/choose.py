@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evalharness.arms import base_name
 from evalharness.errors import SpecError, UnknownName
 from evalharness.runner.doctor import can_serve_vllm
 from evalharness.spec import ArmSpec, RunSpec, load_spec, parse_spec
@@ -24,6 +25,7 @@ class Choice:
     data: Path | None = None
     settings: tuple[str, ...] = ()
     stop_early: bool = False
+    concurrency: str = ""
 
 
 def default_profile(choice: Choice = Choice()) -> tuple[str, str]:
@@ -46,6 +48,8 @@ def resolve(choice: Choice, reference: str) -> RunSpec:
     arms = (*_names(choice.arms), *choice.arm)
     if arms:
         raw["arms"] = [ArmSpec.parse(text).model_dump(mode="json") for text in arms]
+    if choice.concurrency:
+        raw["arms"] = _spread(raw["arms"], choice.concurrency)
     if choice.tasks:
         raw["tasks"] = _chosen(raw["tasks"], _names(choice.tasks))
     if choice.limit is not None:
@@ -75,6 +79,19 @@ def _chosen(tasks: Sequence[dict[str, Any]], names: Sequence[str]) -> list[dict[
         if name not in known:
             raise UnknownName("task", name, known)
     return [by_name.get(name, {"name": name}) for name in names]
+
+
+def _spread(arms: Sequence[dict[str, Any]], numbers: str) -> list[dict[str, Any]]:
+    """Every arm, and after it the same arm with each number of requests at a time: `patched`, `patched@1`, ..."""
+    for number in _names(numbers):
+        if not (number.isascii() and number.isdigit() and int(number)):
+            raise SpecError(f"--concurrency {numbers!r} is not a list of numbers.", "Write for example 1,8,32.")
+    spread = []
+    for arm in arms:
+        plain = base_name(arm["name"]) == arm["name"]
+        paces = [int(number) for number in _names(numbers)] if plain else []
+        spread += [arm, *({**arm, "name": f"{arm['name']}@{pace}"} for pace in paces)]
+    return spread
 
 
 def _names(text: str) -> tuple[str, ...]:

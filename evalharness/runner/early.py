@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from evalharness.arms import is_further_run
 from evalharness.compare import reference_arm
 from evalharness.compare.arms import PRIMARY
 from evalharness.errors import SpecError
@@ -62,7 +63,7 @@ class Rule:
         """What to tell the answers of `arm` to; None for an arm that has to run whole: the reference, a second run of
         an arm (it measures noise), and any arm where the policy has no margin for so few documents."""
         reference = reference_arm(arms)
-        if reference is None or arm == reference or "#" in arm:
+        if reference is None or arm == reference or is_further_run(arm):
             return None
         documents = len({item.doc_id for item in task.items})
         margin, _ = self.policy.task(task.name).margin_for(documents, max(1, len(task.items) // max(documents, 1)))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from evalharness.arms import at_a_time
 from evalharness.engines.base import Completion, Engine, WritesLogs, create_engine
 from evalharness.errors import EngineError, EvidenceError
 from evalharness.provenance import collect
@@ -137,7 +138,7 @@ class _Session:
         engine = self._opened()
         engine.use(arm)
         earlier = self.folder.read_evidence().get(arm.name)
-        self.folder.write_evidence(_added(engine.evidence(), earlier))
+        self.folder.write_evidence(_proof(engine, arm, earlier))
         pending: list[Sample] = []
         due = time.monotonic() + FLUSH_SECONDS
         try:
@@ -147,7 +148,7 @@ class _Session:
                     self.folder.append(pending[:-1])
                     pending, due = pending[-1:], time.monotonic() + FLUSH_SECONDS
             # The last answer is saved after the evidence: an arm with all its samples has all its proof.
-            self.folder.write_evidence(_added(engine.evidence(), earlier))
+            self.folder.write_evidence(_proof(engine, arm, earlier))
         finally:
             self.folder.append(pending)
 
@@ -173,18 +174,23 @@ class _Session:
     def _scored(
         self, engine: Engine, arm: ArmSpec, questions: Sequence[Question], breaker: _Breaker
     ) -> Generator[Sample, None, None]:
-        """Answers to `questions` in one call of the engine; closing it gives up what is still under way."""
-        if not questions:
-            return
+        """Answers to `questions`; closing it gives up what is still under way.
+
+        An arm that may have only so many requests at a time is given them in waves: any engine can do that, and which
+        requests meet does not depend on how fast the others end.
+        """
         thinking = self.plan.spec.engine.thinking
-        asked = {request.id: (request, *q) for q in questions for request in [q[1].request(thinking=thinking)]}
-        with _closed(engine.generate([request for request, _, _ in asked.values()])) as completions:
-            for completion in completions:
-                _, task, item = asked[completion.request_id]
-                sample = task.score(item, completion, arm.name)
-                self.listener.sample(sample)
-                yield sample
-                breaker.check(completion)
+        wave = at_a_time(arm.name) or max(len(questions), 1)
+        for start in range(0, len(questions), wave):
+            due = questions[start : start + wave]
+            asked = {request.id: (request, *q) for q in due for request in [q[1].request(thinking=thinking)]}
+            with _closed(engine.generate([request for request, _, _ in asked.values()])) as completions:
+                for completion in completions:
+                    _, task, item = asked[completion.request_id]
+                    sample = task.score(item, completion, arm.name)
+                    self.listener.sample(sample)
+                    yield sample
+                    breaker.check(completion)
 
     def _note_stop(self, task: str, arm: str, stop: Stop) -> None:
         self.listener.note(f"{arm}, {task}: {stop.reason}; {stop.saved} answers saved")
@@ -255,6 +261,13 @@ def _closed(completions: Iterator[Completion]) -> Iterator[Iterator[Completion]]
         close = getattr(completions, "close", None)
         if close is not None:
             close()
+
+
+def _proof(engine: Engine, arm: ArmSpec, earlier: ArmEvidence | None) -> ArmEvidence:
+    """The engine's evidence of `arm` so far; raises EvidenceError as `_added` does."""
+    evidence, wave = engine.evidence(), at_a_time(arm.name)
+    notes = evidence.notes if wave is None else (*evidence.notes, f"asked in waves of at most {wave} requests")
+    return _added(replace(evidence, notes=notes), earlier)
 
 
 def _added(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:
