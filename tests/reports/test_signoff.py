@@ -144,6 +144,21 @@ def test_costs_of_the_fix_stand_side_by_side(passed: Signoff) -> None:
     assert cell(passed.costs, "capture time", "patched") == "0.21 s"
 
 
+def test_the_cost_of_the_repair_is_one_sentence(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path)
+    assert "graph memory +0 B" in signoff_of(folder).facts[-1]
+    for arm, costs in (("stock", (2.0, 3 << 20, 100.0)), ("patched", (2.5, 4 << 20, 99.0))):
+        named = dict(zip(("capture_seconds", "graph_bytes", "decode_tokens_per_s"), costs, strict=True))
+        folder.write_evidence(proof(arm, engine="vllm", costs=named))
+    assert signoff_of(folder).facts[-1] == (
+        "Cost of patched over stock, measured once: graph memory +1.0 MiB, capture +0.50 s, decode speed -1.0%"
+    )
+
+
+def test_the_miniatures_speed_is_not_told_as_a_cost(passed: Signoff) -> None:
+    assert not any("speed" in fact or "capture +" in fact for fact in passed.facts)
+
+
 def test_causes_count_every_answer(passed: Signoff) -> None:
     for row in passed.causes.rows:
         assert sum(int(c.text) for c in row.cells) == (250 if row.group == "gsm8k_canary" else 120)
