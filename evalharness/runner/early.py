@@ -55,7 +55,7 @@ class Rule:
         if not policy.allow_early_stop:
             raise SpecError(
                 f"Policy {policy.name} is for sign-off and does not allow an arm to stop early.",
-                "Leave out --stop-early, or take a policy that allows it: --set policy=quick.",
+                "Leave out --stop-early, or take a policy with allow_early_stop, such as --set policy=quick.",
             )
         return cls(policy, policy.alpha / len(spec.tasks))
 
