@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from pydantic import ValidationError
+
 from evalharness.compare import compare
 from evalharness.compare.across import RunPair, Side, compare_runs
-from evalharness.errors import SpecError, UnknownName
+from evalharness.errors import RecordError, SpecError, UnknownName
 from evalharness.policy import Policy, load_policy
 from evalharness.records import ArmEvidence, Comparison, Run, Sample
 from evalharness.store import RunFolder
@@ -44,10 +46,13 @@ def read_stored(folder: RunFolder, policy: Policy | None = None) -> Stored:
 
 
 def stored_policy(folder: RunFolder) -> Policy | None:
-    """The policy that a run was judged by when its tables were written, if they were."""
+    """The policy that a run was judged by when its tables were written, if they were; raises RecordError."""
     if not (folder.path / POLICY_FILE).exists():
         return None
-    return Policy.model_validate_json(folder.read_text(POLICY_FILE))
+    try:
+        return Policy.model_validate_json(folder.read_text(POLICY_FILE))
+    except ValidationError as error:
+        raise RecordError(f"{folder.path.name}/{POLICY_FILE} is not a policy.", "Restore the file.") from error
 
 
 def assess(folder: RunFolder) -> Comparison:

@@ -172,7 +172,10 @@ def check_signature(folder: RunFolder, trusted: Path | None = None) -> tuple[str
     Raises:
         UsageError: `trusted` cannot be read or `cryptography` is not installed.
     """
+    _serialization()
     wanted = None if trusted is None else _raw(_public_key(trusted))
+    if not (folder.path / MANIFEST).exists():
+        return "", f"{MANIFEST} is missing: there is nothing that a signature could be of."
     if not (folder.path / SIGNATURE).exists():
         return "", f"{SIGNATURE} is missing: the run is not signed."
     try:

@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from evalharness.assess import Stored, read_stored, stored_policy
-from evalharness.errors import SpecError, UnknownName
-from evalharness.manifest import SIGNATURE, Manifest, changes, check_signature, read_manifest
+from evalharness.errors import EvalHarnessError, SpecError, UnknownName, UsageError
+from evalharness.manifest import MANIFEST, SIGNATURE, Manifest, changes, check_signature, read_manifest
 from evalharness.policy import Policy, load_policy
+from evalharness.records import Comparison
 from evalharness.reports import REPORTS, SIGNOFF, write_signoff, write_tables
 from evalharness.reports.signoff import build
 from evalharness.seal import code_version
@@ -49,15 +50,15 @@ class Verification:
 def verify(folder: RunFolder, trusted: Path | None = None) -> Verification:
     """Check a run folder against its manifest and its own answers; `trusted` is a public key it must be signed by.
 
-    Raises:
-        RecordError: the answers or records cannot be read.
-        PairingError: the answers of two arms do not belong together.
-        UsageError: `trusted` is no key.
+    Records that cannot be read any more are problems like any other. Raises UsageError when `trusted` is no key.
     """
     checks = _Checks(folder)
-    checks.hashes()
     checks.signature(trusted)
-    checks.figures()
+    for check in (checks.hashes, checks.figures):
+        try:
+            check()
+        except EvalHarnessError as error:
+            checks.problems.append(error.message)
     return checks.result()
 
 
@@ -86,10 +87,9 @@ class _Checks:
 
     def __init__(self, folder: RunFolder) -> None:
         self.folder = folder
-        self.manifest: Manifest | None = read_manifest(folder)
-        self.policy = stored_policy(folder)
-        self.stored: Stored = read_stored(folder, self.policy)
-        self.comparison = self.stored.comparison
+        self.manifest: Manifest | None = None
+        self.stored: Stored | None = None
+        self.comparison: Comparison | None = None
         self.problems: list[str] = []
         self.notes: list[str] = []
         self.counted = {"figures": 0, "documents": 0}
@@ -101,19 +101,24 @@ class _Checks:
 
     def hashes(self) -> None:
         """Every file against the manifest."""
+        self.manifest = read_manifest(self.folder)
         if self.manifest is None:
-            self.problems.append("manifest.json is missing: nothing says which files the run wrote.")
-            return
-        if self.manifest.run_id != self.stored.run.run_id:
-            self.problems.append(f"manifest.json is of run {self.manifest.run_id}.")
-        self.problems += changes(self.folder, self.manifest)
+            self.problems.append(f"{MANIFEST} is missing: nothing says which files the run wrote.")
+        else:
+            self.problems += changes(self.folder, self.manifest)
 
     def signature(self, trusted: Path | None) -> None:
         """The signature, where there is one or `trusted` demands it."""
         if trusted is None and not (self.folder.path / SIGNATURE).exists():
             self.notes.append("The run is not signed: who can write all of its files can replace all of them.")
             return
-        self.signed_by, wrong = check_signature(self.folder, trusted)
+        try:
+            self.signed_by, wrong = check_signature(self.folder, trusted)
+        except UsageError as error:
+            if trusted is not None:
+                raise
+            self.notes.append(f"The signature was not checked. {error}")
+            return
         if wrong:
             self.problems.append(wrong)
         elif trusted is None:
@@ -121,32 +126,37 @@ class _Checks:
 
     def figures(self) -> None:
         """Every table and report against what the answers give now."""
-        self._policy()
-        if not self.same_code and self.manifest is not None:
-            self.notes.append(
-                "The reports were written by another version of evalharness: figures were recomputed, the wording and "
-                "layout of HTML, PDF and Markdown were checked by hash only."
-            )
-        for name, made in self._remade().items():
+        policy = stored_policy(self.folder)
+        self.stored = read_stored(self.folder, policy)
+        self.comparison = self.stored.comparison
+        if self.manifest is not None and self.manifest.run_id != self.stored.run.run_id:
+            self.problems.append(f"{MANIFEST} is of run {self.manifest.run_id}.")
+        self._note_versions(policy, str(self.stored.run.spec.get("policy", "")))
+        for name, made in self._remade(self.stored, self.comparison).items():
             path = self.folder.path / name
             if path.exists():
                 self._compare(name, path.read_bytes(), made)
 
-    def _policy(self) -> None:
-        name = str(self.stored.run.spec.get("policy", ""))
+    def _note_versions(self, policy: Policy | None, name: str) -> None:
+        """What may make figures and documents differ without anybody having changed them."""
+        if self.manifest is not None and not self.same_code:
+            self.notes.append(
+                "The reports were written by another version of evalharness: figures were recomputed, the wording and "
+                "layout of HTML, PDF and Markdown were checked by hash only."
+            )
         installed = _installed_policy(name)
-        if self.policy is None:
+        if policy is None:
             self.notes.append(f"The run keeps no policy of its own; it was judged by {name!r} as found here.")
-        elif installed is not None and installed != self.policy:
+        elif installed is not None and installed != policy:
             self.notes.append(f"The policy {name!r} that the run was judged by is not the one found here.")
 
-    def _remade(self) -> dict[str, bytes]:
+    def _remade(self, stored: Stored, comparison: Comparison) -> dict[str, bytes]:
         present = [name for name, files in SIGNOFF.items() if any((self.folder.path / f).exists() for f, _ in files)]
-        tables = {name: text.encode() for name, text in write_tables(self.comparison).items()}
+        tables = {name: text.encode() for name, text in write_tables(comparison).items()}
         for file, _ in REPORTS.values():
             if not (self.folder.path / file).exists():
                 self.problems.append(f"{file} is missing: write it with evalharness compare.")
-        return tables | write_signoff(build(self.stored, self.comparison), present)
+        return tables | write_signoff(build(stored, comparison), present)
 
     def _compare(self, name: str, kept: bytes, made: bytes) -> None:
         reader = FIGURES.get(Path(name).suffix)
@@ -169,12 +179,12 @@ class _Checks:
         self.problems += found[:LISTED] + more
 
     def result(self) -> Verification:
-        samples = sum(len(rows) for arms in self.stored.samples.values() for rows in arms.values())
+        answers = self.stored.samples if self.stored else {}
         return Verification(
-            run_id=self.stored.run.run_id,
-            verdict=self.comparison.verdict.outcome.value,
+            run_id=self.stored.run.run_id if self.stored else self.folder.path.name,
+            verdict=self.comparison.verdict.outcome.value if self.comparison else "cannot be recomputed",
             files=len(self.manifest.files) if self.manifest else 0,
-            samples=samples,
+            samples=sum(len(rows) for arms in answers.values() for rows in arms.values()),
             figures=self.counted["figures"],
             documents=self.counted["documents"],
             signed_by=self.signed_by,

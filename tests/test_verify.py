@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -189,6 +190,24 @@ def test_answers_altered_before_sealing_again_are_told(folder: RunFolder) -> Non
     ]
 
 
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (STOCK, "line 1 is not valid JSON"),
+        ("run.json", "run.json is not valid JSON"),
+        ("evidence/stock.json", "stock.json is not valid JSON"),
+        ("policy.json", "policy.json is not a policy"),
+        ("manifest.json", "manifest.json is not valid JSON"),
+        ("comparison.json", "comparison.json cannot be read"),
+    ],
+)
+def test_a_file_that_cannot_be_read_any_more_is_a_problem(folder: RunFolder, file: str, words: str) -> None:
+    (folder.path / file).write_text("{broken\n")
+    found = problems(verify(folder))
+    assert words in found
+    assert file == "manifest.json" or f"{file} was changed" in found
+
+
 # --- signatures ------------------------------------------------------------------------------------------
 
 
@@ -240,6 +259,26 @@ def test_sealing_other_contents_removes_the_signature(folder: RunFolder, tmp_pat
     (folder.path / "logs" / "eager.log").write_text("later")
     assert "was removed" in seal(folder, stored, stored.comparison, SIGNOFF)[0]
     assert not (folder.path / "manifest.sig").exists()
+
+
+def test_a_signature_without_a_manifest_is_a_problem(folder: RunFolder, tmp_path: Path) -> None:
+    private, public = keys(tmp_path)
+    sign(folder, private)
+    (folder.path / "manifest.json").unlink()
+    assert "manifest.json is missing" in problems(verify(folder, public))
+
+
+def test_without_the_package_a_signature_is_noted_as_unchecked(
+    folder: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    private, public = keys(tmp_path)
+    sign(folder, private)
+    monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives", None)
+    found = verify(folder)
+    assert found.problems == ()
+    assert any("was not checked" in note and "evalharness[sign]" in note for note in found.notes)
+    with pytest.raises(UsageError, match="pip install"):
+        verify(folder, public)
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b"[]", b"\xff\xfe", b'{"public_key": "AA==", "signature": "!"}'])

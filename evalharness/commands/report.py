@@ -58,7 +58,7 @@ def verify_run(reference: str, results: Path, trusted: Path | None, rescoring: b
     """Verify a run and say what was checked; 0 when nothing is wrong, else 1."""
     folder = find_run(results, reference)
     found = verify(folder, trusted)
-    if rescoring:
+    if rescoring and found.samples:
         found = with_scores(found, folder, data)
     for line in _findings(found):
         _say(line)
