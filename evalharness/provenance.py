@@ -95,10 +95,19 @@ def _packages() -> dict[str, str]:
 def _git() -> dict[str, Any] | None:
     root = Path(evalharness.__file__).parent.parent
     if not (root / ".git").exists():
-        return None
+        return _archived()
     commit = _output("git", "-C", str(root), "rev-parse", "HEAD")
     changed = _output("git", "-C", str(root), "status", "--porcelain", "--untracked-files=no")
     return {"commit": commit, "dirty": bool(changed)} if commit else None
+
+
+def _archived() -> dict[str, Any] | None:
+    """The commit that `git archive` wrote into an exported tree; None in a wheel."""
+    try:
+        text = (Path(evalharness.__file__).parent / "archive_commit.txt").read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    return None if text.startswith("$") else {"commit": text, "dirty": False}
 
 
 def _gpus() -> list[dict[str, str]]:
