@@ -20,6 +20,7 @@ from evalharness.records import (
     Sample,
     TaskComparison,
 )
+from evalharness.reports import signoff_proofs as proofs
 from evalharness.reports import signoff_tables as tables
 from evalharness.reports.signoff_tables import Table
 from evalharness.reports.visible import Excerpt, excerpts
@@ -105,12 +106,12 @@ def build(stored: Stored, comparison: Comparison) -> Signoff:
         facts=tuple(_facts(stored)),
         questions=tables.questions(comparison),
         results=tables.results(comparison),
-        evidence=tables.evidence(stored),
-        costs=tables.costs(stored),
+        evidence=proofs.evidence(stored),
+        costs=proofs.costs(stored),
         causes=tables.causes(comparison),
         noise=tuple(tables.noise_lines(comparison)),
         flips=tuple(_flips(stored, comparison)),
-        provenance=tables.provenance(stored.run, stored.policy.name),
+        provenance=proofs.provenance(stored.run, stored.policy.name),
         limits=tuple(limits(stored.run, comparison)),
     )
 
@@ -178,7 +179,7 @@ def _facts(stored: Stored) -> Iterator[str]:
         yield f"Evidence is missing: {', '.join(faulty)}"
     elif required:
         yield f"Evidence: every arm proved that it ran the path it names ({len(arms)} of {len(arms)})"
-    yield from tables.cost_lines(stored)
+    yield from proofs.cost_lines(stored)
 
 
 # --- answers that changed --------------------------------------------------------------------------------
@@ -256,6 +257,7 @@ def limits(run: Run, comparison: Comparison) -> Iterator[str]:
         yield from _task_limits(task)
     if not any(task.noise for task in comparison.tasks):
         yield "No arm ran twice, so the noise between two runs of one arm was not measured."
+    yield from (f"{plain(note)}." for note in comparison.notes)
     if _git(run).get("dirty"):
         yield "The working tree of the harness had uncommitted changes."
 

@@ -1,23 +1,18 @@
-"""Tables of the sign-off report: title, columns and cells, as every format shows them."""
+"""Tables of the sign-off report: title, columns and cells as every format shows them, and those of the figures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from evalharness.assess import Stored
-from evalharness.evidence import evidence_faults
 from evalharness.records import (
     Answer,
-    ArmEvidence,
     ArmScore,
-    ArmSummary,
     Cause,
     Comparison,
     Outcome,
-    Run,
     TaskComparison,
 )
 from evalharness.reports.words import MISSING, figure, limits, p_value, plain, rates_line, size
@@ -184,175 +179,3 @@ def noise_lines(comparison: Comparison) -> Iterator[str]:
         rates = rates_line(task)
         if rates:
             yield f"{plain(task.task)}: {plain(rates)}."
-
-
-# --- evidence and costs ----------------------------------------------------------------------------------
-
-
-def evidence(stored: Stored) -> Table:
-    """What proves each arm's path: one column an arm."""
-    arms = stored.run.arms
-    proofs = [stored.evidence.get(arm.name) for arm in arms]
-    settings = dict.fromkeys(key for proof in proofs if proof for key in proof.requested)
-    rows = [Row(name, tuple(show(p) if p else Cell(MISSING) for p in proofs)) for name, show in EVIDENCE.items()]
-    rows += [
-        Row(key.replace("_", " "), tuple(_setting(p, key) if p else Cell(MISSING) for p in proofs)) for key in settings
-    ]
-    required = stored.policy.required_evidence
-    pairs = zip(arms, proofs, strict=True)
-    rows.append(Row("proof", tuple(_proof(arm, proof, required) for arm, proof in pairs)))
-    about = "Whether each arm ran the path it names; a setting shows what was observed."
-    return Table("Evidence", about, "evidence", tuple(plain(arm.name) for arm in arms), tuple(rows))
-
-
-def _state(proof: ArmEvidence) -> Cell:
-    known = [d.shared for d in proof.descriptors if d.shared is not None]
-    if not known:
-        return Cell("no graph" if not proof.descriptors else "not observable")
-    words = "shared" if all(known) else "mixed" if any(known) else "fresh"
-    return Cell(words, f"{len(known)} of {len(proof.descriptors)} graphs")
-
-
-def _planned(proof: ArmEvidence) -> Cell:
-    known = [d.plan_recorded for d in proof.descriptors if d.plan_recorded is not None]
-    if not known:
-        return Cell(MISSING if not proof.descriptors else "not observable")
-    return Cell(f"{sum(known)} of {len(known)} graphs")
-
-
-def _changed(proof: ArmEvidence) -> Cell:
-    names = dict.fromkeys(name for d in proof.descriptors for name in d.changed)
-    return Cell(str(len(names)) if proof.descriptors else MISSING, plain(", ".join(names))[:160])
-
-
-EVIDENCE: Final[dict[str, Callable[[ArmEvidence], Cell]]] = {
-    "state of warm-up and capture": _state,
-    "planning kernel in the graph": _planned,
-    "attributes the warm-up changed": _changed,
-    "full-graph replays": lambda proof: Cell(f"{proof.full_replays:,}"),
-    "eager steps": lambda proof: Cell(f"{proof.eager_steps:,}"),
-    "engine": lambda proof: Cell(plain(f"{proof.engine} {proof.engine_version}")),
-}
-
-
-def _setting(proof: ArmEvidence, key: str) -> Cell:
-    wanted, observed = proof.requested.get(key), proof.observed.get(key)
-    if wanted == observed:
-        return Cell(plain(observed))
-    return Cell(plain(observed or "not observed"), f"requested {plain(wanted)}", "bad")
-
-
-def _proof(arm: ArmSummary, proof: ArmEvidence | None, required: Sequence[str]) -> Cell:
-    faults = [plain(fault) for fault in evidence_faults(arm, proof, required)]
-    if faults:
-        return Cell("missing", " ".join(faults), "bad")
-    return Cell("complete", tone="good") if proof else Cell("none", "not required by the policy")
-
-
-def costs(stored: Stored) -> Table:
-    """What each arm costs: one column an arm, none of it tested."""
-    arms = stored.run.arms
-    found = [proof.costs if (proof := stored.evidence.get(arm.name)) else {} for arm in arms]
-    rows = [
-        Row(label, tuple(Cell(show(cost[key])) if key in cost else Cell(MISSING) for cost in found))
-        for key, (label, show) in COSTS.items()
-        if any(key in cost for cost in found)
-    ]
-    rows.append(Row("wall time of the arm", tuple(Cell(f"{arm.seconds:.1f} s") for arm in arms)))
-    about = "Measured once, on the machine named under provenance; not tested, not part of the verdict."
-    return Table("Costs", about, "cost", tuple(plain(arm.name) for arm in arms), tuple(rows))
-
-
-def cost_lines(stored: Stored) -> Iterator[str]:
-    """What every patched arm costs more than every stock one."""
-    by_capture = {
-        capture: [
-            stored.evidence[arm.name] for arm in stored.run.arms if arm.capture == capture and _known(stored, arm)
-        ]
-        for capture in ("patched", "stock")
-    }
-    for patched in by_capture["patched"]:
-        for stock in by_capture["stock"]:
-            parts = list(_cost_steps(patched, stock))
-            if parts:
-                yield f"Cost of {plain(patched.arm)} over {plain(stock.arm)}, measured once: {', '.join(parts)}"
-
-
-def _known(stored: Stored, arm: ArmSummary) -> bool:
-    return "#" not in arm.name and arm.name in stored.evidence
-
-
-def _cost_steps(patched: ArmEvidence, stock: ArmEvidence) -> Iterator[str]:
-    """Differences of the costs both measured. Times of the miniature are left out: they are a CPU's, and a plan made
-    for short contexts saves it work."""
-    ours, theirs = patched.costs, stock.costs
-    both = ours.keys() & theirs.keys()
-    if "graph_bytes" in both:
-        more = ours["graph_bytes"] - theirs["graph_bytes"]
-        yield f"graph memory {'-' if more < 0 else '+'}{_bytes(abs(more))}"
-    if patched.engine == "emulated":
-        return
-    if "capture_seconds" in both:
-        yield f"capture {ours['capture_seconds'] - theirs['capture_seconds']:+.2f} s"
-    if "decode_tokens_per_s" in both and theirs["decode_tokens_per_s"]:
-        yield f"decode speed {ours['decode_tokens_per_s'] / theirs['decode_tokens_per_s'] - 1:+.1%}"
-
-
-def _bytes(count: float) -> str:
-    for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(count) >= step:
-            return f"{count / step:.1f} {unit}"
-    return f"{count:.0f} B"
-
-
-COSTS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
-    "capture_seconds": ("capture time", lambda value: f"{value:.2f} s"),
-    "graph_bytes": ("graph memory", _bytes),
-    "graph_nodes": ("graph nodes", lambda value: f"{value:,.0f}"),
-    "decode_tokens_per_s": ("decode speed", lambda value: f"{value:,.0f} tokens/s"),
-    "load_seconds": ("load time", lambda value: f"{value:.1f} s"),
-}
-
-
-# --- provenance ------------------------------------------------------------------------------------------
-
-
-def provenance(run: Run, policy: str) -> Table:
-    """What ran where."""
-    known = run.provenance
-    facts: dict[str, Any] = {
-        "run": run.run_id,
-        "started": run.created,
-        "finished": run.finished or "not finished",
-        "fingerprint": run.fingerprint,
-        "model": _engine(run).get("model"),
-        "model revision": _engine(run).get("revision"),
-        "model SHA-256": run.identity.get("model"),
-        "policy": policy,
-        "seed": run.spec.get("seed"),
-        "git commit": _commit(known.get("git")),
-        "packages": _pairs(known.get("packages")),
-        "python": known.get("python"),
-        "platform": known.get("platform"),
-        "CPU": _pairs(known.get("cpu")),
-        "GPU": "; ".join(_pairs(gpu) for gpu in known.get("gpu") or ()) or "none",
-        "environment": _pairs(known.get("environment")),
-    }
-    facts |= {name: value for name, value in run.identity.items() if name.startswith("task ")}
-    rows = tuple(Row(name, (Cell(plain(value)),)) for name, value in facts.items() if value not in (None, ""))
-    return Table("Provenance", "What ran where.", "fact", ("value",), rows)
-
-
-def _engine(run: Run) -> Mapping[str, Any]:
-    engine: Mapping[str, Any] = run.spec.get("engine", {})
-    return engine
-
-
-def _commit(git: Any) -> str:
-    if not isinstance(git, Mapping):
-        return "unknown"
-    return f"{git.get('commit')}{' (with uncommitted changes)' if git.get('dirty') else ''}"
-
-
-def _pairs(values: Any) -> str:
-    return ", ".join(f"{k} {v}" for k, v in values.items()) if isinstance(values, Mapping) else ""
