@@ -75,13 +75,6 @@ def fingerprint(identity: Mapping[str, str]) -> str:
     return sha256_text(*(text for item in sorted(identity.items()) for text in item))
 
 
-def portable(path: Path) -> str:
-    """`path` without the home folder's name: a record may be published."""
-    home = Path.home()
-    absolute = path.absolute()
-    return f"~/{absolute.relative_to(home)}" if absolute.is_relative_to(home) else str(path)
-
-
 def _packages() -> dict[str, str]:
     found = {}
     for name in PACKAGES:

@@ -11,13 +11,26 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from evalharness.arms import PATTERN, at_a_time, base_name
 from evalharness.errors import SpecError, UnknownName
 
 Capture = Literal["eager", "stock", "patched", "native"]
 CAPTURES: tuple[str, ...] = ("eager", "stock", "patched", "native")
+
+
+def portable(path: Path) -> Path:
+    """`path` with the home folder written `~`: a spec is recorded, and a record may be published."""
+    home = Path.home()
+    return Path("~") / path.relative_to(home) if path.is_relative_to(home) else path
+
+
+def _portable_model(model: str) -> str:
+    return str(portable(Path(model))) if model.startswith("/") else model
+
+
+ModelName = Annotated[str, AfterValidator(_portable_model)]
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
@@ -107,7 +120,7 @@ class EmulatedEngine(EnginePart):
     """The numpy miniature. `capture_sizes` are the batch sizes of the captured graphs."""
 
     kind: Literal["emulated"] = "emulated"
-    model: str = "canary-v3"
+    model: ModelName = "canary-v3"
     capture_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     max_model_len: int = Field(default=2048, ge=64)
 
@@ -122,7 +135,7 @@ class VllmEngine(EnginePart):
     one through, unknown ones are vLLM's to refuse."""
 
     kind: Literal["vllm"] = "vllm"
-    model: str
+    model: ModelName
     revision: str | None = None
     tokenizer_mode: str = "auto"
     trust_remote_code: bool = False
@@ -189,7 +202,7 @@ class RunSpec(Part):
     arms: tuple[ArmSpec, ...] = Field(min_length=1)
     tasks: tuple[TaskSpec, ...] = Field(min_length=1)
     seed: int = Field(default=20261201, ge=0)
-    data_dir: Path | None = None
+    data_dir: Annotated[Path, AfterValidator(portable)] | None = None
     policy: str = "default"
     published: Mapping[str, Published] = Field(default_factory=dict)
     check_published: bool = False

@@ -64,3 +64,10 @@ def test_only_confines_the_stock_path_of_vllm() -> None:
         load_spec("canary-v3", ["arms=[{name: 'stock#plan', capture: stock, only: tile_scheduler_metadata}]"])
     arms = ["arms=[eager, {name: 'stock#plan', capture: stock, only: tile_scheduler_metadata}]"]
     assert load_spec("canary-v3-gpu", arms).arms[1].path == "stock:tile_scheduler_metadata"
+
+
+def test_a_recorded_spec_does_not_name_the_home_folder() -> None:
+    home = Path.home()
+    spec = load_spec("canary-v3", [f"data_dir={home / 'data'}", f"engine.model={home / 'models/m'}"])
+    assert (str(spec.data_dir), spec.engine.model) == ("~/data", "~/models/m")
+    assert str(load_spec("canary-v3", ["data_dir=../data"]).data_dir) == "../data"

@@ -142,7 +142,8 @@ def prepare(spec: RunSpec) -> tuple[PreparedTask, ...]:
 
 def prepare_task(wanted: TaskSpec, spec: RunSpec) -> PreparedTask:
     """One task of `spec`; raises as `prepare` does. A limit beyond the last document asks for all."""
-    definition = load(wanted.name, spec.data_dir)
+    data = spec.data_dir.expanduser() if spec.data_dir else None
+    definition = load(wanted.name, data)
     prompts = tuple(definition.prompts(wanted.limit, wanted.num_fewshot))
     settings = _overridden(definition.generation, wanted)
     items = tuple(
