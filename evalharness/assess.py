@@ -12,7 +12,7 @@ from evalharness.compare.across import RunPair, Side, compare_runs
 from evalharness.errors import RecordError, SpecError, UnknownName
 from evalharness.policy import Policy, load_policy
 from evalharness.records import ArmEvidence, Comparison, Run, Sample
-from evalharness.store import RunFolder
+from evalharness.store import PRUNED, RunFolder
 
 POLICY_FILE = "policy.json"  # the policy as applied, so that another machine judges by the same one
 
@@ -36,10 +36,12 @@ def read_stored(folder: RunFolder, policy: Policy | None = None) -> Stored:
     """Read a run, to be judged by `policy` or else by the one its spec names.
 
     Raises:
-        RecordError: a record of the run cannot be read.
+        RecordError: a record of the run cannot be read, or its answers were pruned.
         UnknownName, SpecError: the policy is neither at hand nor stored with the run.
     """
     run = folder.read_run()
+    if (folder.path / PRUNED).exists() and not (folder.path / "samples").exists():
+        raise RecordError(f"The answers of {folder.path.name} were pruned.", "Its comparison.json stands as it is.")
     tasks = [task["name"] for task in run.spec["tasks"]]
     samples = {task: {arm.name: folder.read_samples(task, arm.name) for arm in run.arms} for task in tasks}
     return Stored(run, samples, folder.read_evidence(), policy or _policy(folder, run))

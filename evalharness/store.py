@@ -22,6 +22,7 @@ Record = TypeVar("Record")
 STAMP = "%Y%m%dT%H%M%SZ"
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 FILE_SUFFIXES = {".json", ".jsonl", ".csv", ".md", ".html", ".pdf", ".yaml", ".yml", ".txt"}
+PRUNED = "pruned.txt"  # stands in a run's folder once its answers were deleted by a retention policy
 SAFE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@#-]{0,120}")
 
 

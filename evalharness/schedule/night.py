@@ -198,7 +198,7 @@ def _prune(
         there = [entry.run_id for entry in chosen if (results / entry.folder / "samples").is_dir()]
         tell(f"would prune the samples of {len(there)} runs")
         return
-    pruned = prune(results, chosen)
+    pruned = prune(results, chosen, now)
     prune_logs(results / FOLDER / "logs", schedule.retention, now)
     if pruned:
         tell(f"pruned the samples of {len(pruned)} runs, {pruned[0]} to {pruned[-1]}")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from evalharness.store import PRUNED, RunFolder
 from evalharness.watch.history import Entry
 from evalharness.watch.jobs import Retention
 from evalharness.watch.nights import Series, Status
@@ -28,13 +29,14 @@ def prunable(found: Sequence[Series], entries: Iterable[Entry], policy: Retentio
     return sorted(chosen, key=lambda entry: entry.created)
 
 
-def prune(results: Path, chosen: Iterable[Entry]) -> list[str]:
-    """Delete the sample files of these runs; returns the ids of those that had any."""
+def prune(results: Path, chosen: Iterable[Entry], now: datetime) -> list[str]:
+    """Delete the sample files of these runs and say so in their folders; returns the ids of those that had any."""
     pruned = []
     for entry in chosen:
-        folder = results / entry.folder / SAMPLES
-        if folder.is_dir():
-            shutil.rmtree(folder)
+        folder = RunFolder(results / entry.folder)
+        if (folder.path / SAMPLES).is_dir():
+            folder.write_text(PRUNED, f"The answers were deleted on {now:%Y-%m-%d} by the retention policy.\n")
+            shutil.rmtree(folder.path / SAMPLES)
             pruned.append(entry.run_id)
     return pruned
 

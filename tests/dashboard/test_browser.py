@@ -125,6 +125,20 @@ def test_the_chart_is_walked_with_the_keyboard(page: Page, site: Path) -> None:
     page.wait_for_url("**/runs/20261130T*/index.html")
 
 
+def test_a_finger_taps_twice_to_open_a_run(browser: Browser, site: Path) -> None:
+    context = browser.new_context(viewport=PHONE, has_touch=True)
+    try:
+        page = context.new_page()
+        page.goto(task_page(site))
+        plot = page.locator("svg.plot").first
+        plot.tap(position={"x": 100, "y": 20})
+        assert page.locator(".tip").is_visible()
+        plot.tap(position={"x": 100, "y": 20})
+        page.wait_for_url("**/runs/*/index.html")
+    finally:
+        context.close()
+
+
 def test_any_two_runs_compare(page: Page, site: Path) -> None:
     page.goto((site / "compare.html").as_uri())
     result = page.locator("#result")

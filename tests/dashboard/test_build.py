@@ -83,6 +83,20 @@ def test_a_night_that_did_not_come_turns_the_overview_red(year: Path, tmp_path: 
     assert "no run started by 04:00 UTC" in text
 
 
+def test_a_figure_that_moved_is_red_where_the_verdict_is_not(year: Path, tmp_path: Path) -> None:
+    results = tmp_path / "results"
+    shutil.copytree(year, results)
+    for folder in [p for p in results.iterdir() if p.name >= "202605240" and p.is_dir()]:
+        if folder.name >= "202606":
+            shutil.rmtree(folder)  # as on the last of May, within the regression
+    now = NOW.replace(month=5, day=31)
+    built = build(results, tmp_path / "site", SCHEDULE, now)
+    assert "DRIFT" in {event.kind for event in built.events if event.is_open}
+    text = (tmp_path / "site" / "index.html").read_text()
+    assert "2 of 2 need attention" in text
+    assert '<span class="chip bad">DRIFT</span>' in text
+
+
 def test_a_second_build_keeps_the_pages_of_runs_and_a_new_night_adds_one(results: Path, rebuild: Rebuild) -> None:
     name = max(p.name for p in results.iterdir() if p.is_dir())
     aside = results.parent / name

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from evalharness.assess import assess
+from evalharness.errors import RecordError
 from evalharness.schedule import night
 from evalharness.schedule.lock import Busy, exclusive
 from evalharness.schedule.night import look_after, run_night
 from evalharness.schedule.retention import prunable, prune
+from evalharness.store import RunFolder
 from evalharness.watch.history import read_history
 from evalharness.watch.jobs import Alerts, Job, Retention, Schedule
 from evalharness.watch.nights import series
@@ -150,6 +153,8 @@ def test_a_stopped_scheduler_ends_its_child_and_marks_the_run(tmp_path: Path) ->
     code = f"""
 import sys
 from pathlib import Path
+from evalharness.assess import assess
+from evalharness.errors import RecordError
 from evalharness.schedule import night
 from evalharness.watch.jobs import Job, Schedule
 night.command = lambda job, results: [sys.executable, "-c", {HALF + "time.sleep(600)"!r}, str(results)]
@@ -207,9 +212,11 @@ def test_pruning_spares_published_newest_and_last_good_runs(tmp_path: Path) -> N
     entries = read_history(results)
     found = series(entries, Schedule(), now)
     last_good = [entry.run_id for entry in entries if entry.verdict == "PASS"][-1]
-    pruned = prune(results, prunable(found, entries, Retention(sample_days=1, keep_runs=4), now))
+    pruned = prune(results, prunable(found, entries, Retention(sample_days=1, keep_runs=4), now), now)
     left = {path.parent.name for path in results.glob("**/samples")}
     newest = {entry.run_id for entry in entries[-4:]}
     assert left == {published, last_good, *newest}
     assert len(pruned) == len(folders) - 1 - len(left)
+    with pytest.raises(RecordError, match="pruned"):
+        assess(RunFolder(results / pruned[0]))
     assert len(list(results.glob("**/comparison.json"))) == len(folders) - 1  # one night did not finish

@@ -18,6 +18,7 @@ from markupsafe import Markup
 HEIGHT: Final = 100.0
 TICK_STEPS: Final = (1, 2, 2.5, 5, 10)
 MOST_TICKS: Final = 8
+EDGE: Final = 0.035  # share of the axis at either end where a label would be cut
 Point = tuple[float, float] | None
 
 
@@ -125,7 +126,8 @@ def date_ticks(first: datetime, days: float) -> list[tuple[float, str]]:
     choices = ((every, "%d %b"), (weeks, "%d %b"), (months, "%b %Y"), (quarters, "%b %Y"))
     chosen, form = next((c for c in choices if len(c[0]) <= MOST_TICKS), choices[-1])
     chosen = chosen[:: max(math.ceil(len(chosen) / MOST_TICKS), 1)]
-    return [(round((day - first) / timedelta(days=1), 3), day.strftime(form)) for day in chosen]
+    placed = [(round((day - first) / timedelta(days=1), 3), day.strftime(form)) for day in chosen]
+    return [(x, label) for x, label in placed if EDGE * days <= x <= (1 - EDGE) * days]
 
 
 def _parts(points: Sequence[Point]) -> list[list[tuple[float, float]]]:

@@ -39,7 +39,7 @@ def _progress(path: Path) -> dict[str, Any] | None:
     log = _newest_log(path)
     return {
         "run_id": path.name,
-        "running": not (path / STOPPED).exists(),
+        "running": _is_running(path),
         "arms": [
             {
                 "name": arm.name,
@@ -53,6 +53,12 @@ def _progress(path: Path) -> dict[str, Any] | None:
         "log": _tail(log) if log else "",
         "log_name": log.name if log else "",
     }
+
+
+def _is_running(path: Path) -> bool:
+    """Not stopped, or resumed since."""
+    stopped = path / STOPPED
+    return not stopped.exists() or (path / "run.json").stat().st_mtime > stopped.stat().st_mtime
 
 
 def _asked(run: Run) -> int | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -13,15 +13,17 @@ from evalharness.reports.dashboard.chart import Scale, sparkline, svg
 from evalharness.reports.dashboard.task_page import css_class, task_slug
 from evalharness.watch.events import Event, age_in_words, open_events
 from evalharness.watch.history import Entry, Score
-from evalharness.watch.nights import Night, Series, Status
+from evalharness.watch.nights import EARLY, Night, Series, Status
 
 RECENT: Final = 45  # nights in a sparkline
 CLOSED_SHOWN: Final = 6
+MOVED: Final = {"DRIFT", "LOSS"}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One profile and task: the newest night's status, the newest figures, and the last nights at a glance."""
+    """One profile and task: the newest night's status, the newest figures, and the last nights at a glance.
+    `flags` are reasons for red beside the status."""
 
     series: Series
     task: str
@@ -32,19 +34,24 @@ class Row:
     cells: tuple[tuple[str, str], ...]
     spark: Markup
     age: str
-    is_stale: bool
+    flags: tuple[str, ...]
     due: str
+
+    @property
+    def tone(self) -> str:
+        """Red also where the verdict is good but something is stale or has moved."""
+        return "bad" if self.flags else self.status.tone
 
 
 def overview(
     found: Sequence[Series], all_events: Sequence[Event], entries: Sequence[Entry], now: datetime
 ) -> dict[str, Any]:
     """Values of index.html."""
-    rows = [_row(one, task, now) for one in found for task in one.tasks or [""]]
-    bad = sum(row.status.is_bad or row.is_stale for row in rows)
+    rows = [_row(one, task, all_events, now) for one in found for task in one.tasks or [""]]
+    bad = sum(row.tone == "bad" for row in rows)
     closed = [event for event in all_events if not event.is_open]
     return {
-        "rows": rows,
+        "rows": sorted(rows, key=lambda row: row.tone != "bad"),
         "bad": bad,
         "open": open_events(all_events),
         "closed": sorted(closed, key=lambda e: e.ended or "", reverse=True)[:CLOSED_SHOWN],
@@ -54,10 +61,9 @@ def overview(
     }
 
 
-def _row(one: Series, task: str, now: datetime) -> Row:
+def _row(one: Series, task: str, all_events: Sequence[Event], now: datetime) -> Row:
     nights, last = one.nights[-RECENT:], one.last_run
     newest = next((night.entry for night in reversed(one.nights) if night.entry), None)
-    is_stale = newest is not None and one.job is not None and _is_stale(one, newest, now)
     return Row(
         series=one,
         task=task,
@@ -68,14 +74,19 @@ def _row(one: Series, task: str, now: datetime) -> Row:
         cells=tuple((night.of(task).tone, f"{night.at:%Y-%m-%d} {night.of(task).value}") for night in nights),
         spark=_spark(nights, task),
         age=age_in_words(newest.at, now) if newest else "never ran",
-        is_stale=is_stale,
+        flags=tuple(_flags(one, task, newest, all_events, now)),
         due=f"{one.job.next_due(now):%a %H:%M} UTC" if one.job else "",
     )
 
 
-def _is_stale(one: Series, newest: Entry, now: datetime) -> bool:
-    """Whether a run should have come since the newest one."""
-    return one.job is not None and now > one.job.next_due(newest.at + timedelta(minutes=10)) + one.job.grace
+def _flags(one: Series, task: str, newest: Entry | None, all_events: Sequence[Event], now: datetime) -> Iterator[str]:
+    """STALE where a run should have come since the newest one, and what open drift was found."""
+    if newest is not None and one.job is not None:
+        due = one.job.next_due(newest.at + EARLY)
+        if now > due + one.job.grace:
+            yield "STALE"
+    own = [event.kind for event in all_events if event.is_open and (event.profile, event.task) == (one.profile, task)]
+    yield from dict.fromkeys(kind for kind in own if kind in MOVED)
 
 
 def _spark(nights: Sequence[Night], task: str) -> Markup:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -29,6 +30,7 @@ from evalharness.watch.nights import Night, Series, Status
 
 TABLE_NIGHTS: Final = 400  # rows of the table; the chart shows every night
 DAY: Final = timedelta(days=1)
+RELEASE: Final = re.compile(r"\d+\.\d+(\.\d+)?")
 CAPTURES: Final = ("eager", "stock", "patched", "native")
 
 
@@ -142,13 +144,13 @@ class _Timeline:
         tones = {status.value: status.tone for status in statuses}
         return [(start, round(end - start, 3), tones[name], name) for start, end, name in joined]
 
-    def builds(self) -> list[tuple[float, float, str]]:
-        """(start, width, version) of the builds along the axis; a missed night keeps the build before it."""
+    def builds(self) -> list[tuple[float, float, str, str]]:
+        """(start, width, version, label) of the builds along the axis; a missed night keeps the build before it."""
         versions, last = [], ""
         for i, night in enumerate(self.nights):
             last = night.entry.version if night.entry and night.entry.version else last
             versions.append((*self._edges(i), last))
-        return [(start, round(end - start, 3), name) for start, end, name in blocks(versions)]
+        return [(start, round(end - start, 3), name, _label(name)) for start, end, name in blocks(versions)]
 
     def data(self) -> dict[str, Any]:
         """What the page's script reads: one row a night."""
@@ -229,6 +231,12 @@ class _Timeline:
 def css_class(capture: str) -> str:
     """The class that colours an arm; of names that others chose nothing gets in."""
     return f"arm-{capture if capture in CAPTURES else 'other'}"
+
+
+def _label(version: str) -> str:
+    """The release in a version string: `0.22.1` of `vllm 0.22.1.dev7+gabc`."""
+    found = RELEASE.search(version)
+    return found.group() if found else version
 
 
 def _rank(name: str, arm: str) -> tuple[int, str]:

@@ -54,15 +54,16 @@ class Chart {
     this.dates = [...root.querySelectorAll(".dates span")].map((s) => [Number(s.dataset.x), s.textContent]);
     this.window = [0, this.data.days];
     this.chosen = -1;
+    this.opens = false;
     this.listen();
     this.place();
   }
 
   listen() {
     this.panels.addEventListener("pointermove", (event) => this.point(event));
-    this.panels.addEventListener("pointerdown", (event) => this.point(event));
-    this.root.addEventListener("pointerleave", () => this.show(-1));
-    this.panels.addEventListener("click", () => this.open());
+    this.panels.addEventListener("pointerdown", (event) => this.press(event));
+    this.root.addEventListener("pointerleave", (event) => { if (event.pointerType === "mouse") this.show(-1); });
+    this.panels.addEventListener("click", () => { if (this.opens) this.open(); });
     this.root.addEventListener("keydown", (event) => this.key(event));
     this.root.querySelectorAll("[data-range]").forEach((button) =>
       button.addEventListener("click", () => this.zoom(button)));
@@ -95,7 +96,7 @@ class Chart {
       const share = (block.dataset.w / width) * this.area.clientWidth;
       block.style.left = `${((block.dataset.x - from) / width) * 100}%`;
       block.style.width = `${(block.dataset.w / width) * 100}%`;
-      if (block.parentElement.classList.contains("builds")) block.textContent = share > 70 ? block.title : "";
+      if (block.parentElement.classList.contains("builds")) block.textContent = share > 40 ? block.dataset.label : "";
     });
     this.labelDates(from, width);
     this.show(-1);
@@ -113,7 +114,8 @@ class Chart {
         labels.push([x, day.toLocaleDateString("en-GB", { day: "2-digit", month: "short", timeZone: "UTC" })]);
       }
     }
-    this.area.replaceChildren(...labels.map(([x, text]) => {
+    const inside = labels.filter(([x]) => x - from > 0.035 * width && from + width - x > 0.035 * width);
+    this.area.replaceChildren(...inside.map(([x, text]) => {
       const label = element("span", "", text);
       label.style.left = `${((x - from) / width) * 100}%`;
       return label;
@@ -124,6 +126,13 @@ class Chart {
     const box = this.area.getBoundingClientRect();
     const x = this.window[0] + ((event.clientX - box.left) / box.width) * (this.window[1] - this.window[0]);
     this.show(this.nearest(x), event.clientY);
+  }
+
+  // A finger has to tap a night twice: the first tap only tells about it.
+  press(event) {
+    const before = this.chosen;
+    this.point(event);
+    this.opens = event.pointerType === "mouse" || before === this.chosen;
   }
 
   nearest(x) {
