@@ -252,12 +252,12 @@ def limits(run: Run, comparison: Comparison) -> Iterator[str]:
         )
     if comparison.engine == "endpoint":
         yield "The engine is a server that others run: the capture path of an arm is what its operator says it is."
-    yield from (f"{line[0].upper()}{line[1:]}." for line in published_lines(comparison))
+    yield from (_sentence(line[0].upper() + line[1:]) for line in published_lines(comparison))
     for task in comparison.tasks:
         yield from _task_limits(task)
     if not any(task.noise for task in comparison.tasks):
         yield "No arm ran twice, so the noise between two runs of one arm was not measured."
-    yield from (f"{plain(note)}." for note in comparison.notes)
+    yield from (_sentence(note) for note in comparison.notes)
     if _git(run).get("dirty"):
         yield "The working tree of the harness had uncommitted changes."
 
@@ -273,7 +273,11 @@ def _task_limits(task: TaskComparison) -> Iterator[str]:
                 f"{named}: lm-eval's extractor and the robust one score {score.disagreements} answers of "
                 f"{plain(score.arm)} differently; lm-eval's decides."
             )
-    yield from (f"{named}: {plain(note)}." for note in task.notes)
+    yield from (f"{named}: {_sentence(note)}" for note in task.notes)
+
+
+def _sentence(text: str) -> str:
+    return f"{plain(text).rstrip('.')}."
 
 
 def _git(run: Run) -> dict[str, Any]:
