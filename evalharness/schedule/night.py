@@ -29,6 +29,7 @@ from evalharness.watch.nights import Series, series
 
 FOLDER: Final = ".schedule"  # under results/: locks, logs, what was sent
 KILL_AFTER_S: Final = 60  # between the request to stop and the end
+REPORT_TIMEOUT_S: Final = 900
 STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 Tell = Callable[[str], None]
 
@@ -55,8 +56,10 @@ def run_night(job: Job, schedule: Schedule, results: Path, tell: Tell = print) -
             child = _run(job, results, began)
             tell(f"{child.why}; log: {child.log}")
             _mark_stopped(results, job, began, child)
-            failed = [] if _made_run(results, job, began) else [_without_run(job, began, child)]
-            problems = look_after(schedule, results, tell, failed)
+            made = _made_run(results, job, began)
+            lost = made is not None and made.finished is not None and not _sign_off(results, made, child.log, tell)
+            failed = [] if made else [_without_run(job, began, child)]
+            problems = look_after(schedule, results, tell, failed) or lost
             return child.exit_code or (Outcome.ERROR.exit_code if problems else 0)
     except Busy as busy:
         tell(f"another night holds the lock {job.lock_name} ({busy.holder}); nothing to do")
@@ -96,6 +99,12 @@ def command(job: Job, results: Path) -> list[str]:
     """What the night runs."""
     settings = [word for setting in job.settings for word in ("--set", setting)]
     return [sys.executable, "-m", "evalharness", "run", job.profile, *settings, "--out", str(results)]
+
+
+def report_command(entry: Entry, results: Path) -> list[str]:
+    """What writes the sign-off report of a night's run."""
+    words = ["report", entry.run_id, "--results", str(results), "--format", "html,json"]
+    return [sys.executable, "-m", "evalharness", *words]
 
 
 def _run(job: Job, results: Path, began: datetime) -> Child:
@@ -169,6 +178,22 @@ def _mark_stopped(results: Path, job: Job, began: datetime, child: Child) -> Non
     entry = _made_run(results, job, began)
     if entry is not None and entry.finished is None:
         RunFolder(results / entry.folder).write_text(STOPPED, f"{child.why}\n")
+
+
+def _sign_off(results: Path, entry: Entry, log: Path, tell: Tell) -> bool:
+    """Write the run's report into its folder, where the site finds it; False where that failed."""
+    try:
+        with log.open("ab") as output:
+            subprocess.run(  # noqa: S603 - this package
+                report_command(entry, results), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                timeout=REPORT_TIMEOUT_S, check=False,
+            )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        pass
+    written = (results / entry.folder / "signoff.html").exists()
+    if not written:
+        tell(f"no sign-off report was written; log: {log}")
+    return written
 
 
 def _without_run(job: Job, began: datetime, child: Child) -> Event:

@@ -49,6 +49,9 @@ ROOT = Path(__file__).parents[2]
 def _child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setattr(night, "KILL_AFTER_S", 5)
+    monkeypatch.setattr(
+        night, "report_command", lambda entry, results: ["touch", results / entry.folder / "signoff.html"]
+    )
 
 
 def child(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
@@ -76,10 +79,20 @@ def test_a_good_night_leaves_a_run_a_log_a_site_and_metrics(tmp_path: Path, monk
     assert run_night(JOB, schedule(tmp_path), results, lambda _: None) == 0
     (run,) = results.glob("*/run.json")
     assert (tmp_path / "site" / "runs" / run.parent.name / "index.html").exists()
+    assert 'href="signoff.html"' in (tmp_path / "site" / "runs" / run.parent.name / "index.html").read_text()
     assert "evalharness_accuracy" in (tmp_path / "m.prom").read_text()
     (log,) = (results / ".schedule" / "logs").iterdir()
     assert log.read_text() == "done\n"
     assert told(tmp_path) == []
+
+
+def test_a_night_whose_report_cannot_be_written_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    child(monkeypatch, WRITE)
+    monkeypatch.setattr(night, "report_command", lambda *_: [sys.executable, "-c", "raise SystemExit('disk full')"])
+    words: list[str] = []
+    assert run_night(JOB, schedule(tmp_path), tmp_path / "results", words.append) == 5
+    assert any("no sign-off report" in line for line in words)
+    assert (tmp_path / "site" / "index.html").exists()
 
 
 @pytest.mark.parametrize("code", [1, 3, 4])
