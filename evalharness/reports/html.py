@@ -16,6 +16,7 @@ from evalharness.reports.signoff_tables import TONES
 from evalharness.reports.words import MISSING, figure, plain
 
 BRIEF = 3  # flips of each direction in the one-page sign-off
+MOST_PAIRS = 400  # answer pairs on one page, which keeps it under 2 MB
 
 
 def render(signoff: Signoff) -> str:
@@ -24,11 +25,11 @@ def render(signoff: Signoff) -> str:
 
 
 def render_full(signoff: Signoff) -> str:
-    """report.html: the same with every answer pair the record has."""
-    return _page(signoff, None)
+    """report.html: the same with every answer pair the record has, or fewer of each kind where many arms ran."""
+    return _page(signoff, max(BRIEF, MOST_PAIRS // (2 * max(1, len(signoff.flips)))))
 
 
-def _page(signoff: Signoff, pairs: int | None) -> str:
+def _page(signoff: Signoff, pairs: int) -> str:
     style = _style()
     page = (
         _environment()
@@ -40,6 +41,7 @@ def _page(signoff: Signoff, pairs: int | None) -> str:
             passed=signoff.comparison.verdict.outcome is Outcome.PASS,
             charts=[(chart, svg(chart)) for chart in charts(signoff.comparison)],
             pairs=pairs,
+            brief=pairs == BRIEF,
             style=style,
             style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         )

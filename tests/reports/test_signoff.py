@@ -20,6 +20,7 @@ from evalharness.reports import SIGNOFF, html, junit, signoff_markdown, write_si
 from evalharness.reports.charts import charts, svg
 from evalharness.reports.signoff import Signoff, build
 from evalharness.reports.signoff_tables import Table
+from evalharness.reports.visible import Piece
 from evalharness.store import RunFolder
 from tests.stored_runs import proof, stored_run
 
@@ -252,6 +253,16 @@ def test_the_full_report_has_more_answers_than_the_sign_off(passed: Signoff) -> 
     brief, full = html.render(passed), html.render_full(passed)
     assert Page(brief).count("article") < Page(full).count("article")
     assert len(full.encode()) < 2_000_000
+
+
+def test_a_report_of_many_arms_stays_under_two_megabytes(passed: Signoff) -> None:
+    lost = next(flips for flips in passed.flips if flips.lost).lost
+    text = (Piece("text", "word " * 44), Piece("mark", "x"), Piece("text", "& <b> " * 100))
+    long = replace(lost[0], arm=replace(lost[0].arm, text=text), baseline=replace(lost[0].baseline, text=text))
+    many = [replace(passed.flips[0], arm=f"arm{i}", lost=(long,) * 20, gained=(long,) * 20) for i in range(30)]
+    page = html.render_full(replace(passed, flips=tuple(many)))
+    assert len(page.encode()) < 2_000_000
+    assert all(f"arm{i} against" in page for i in range(30))
 
 
 # --- hostile answers -------------------------------------------------------------------------------------
