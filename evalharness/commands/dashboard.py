@@ -52,7 +52,8 @@ def _print_table(rows: Sequence[dict[str, Any]]) -> None:
         interval = "" if low is None else f"{low:.3f}-{high:.3f}"
         figure = "" if value is None else f"{value:.3f}"
         table.add_row(escape(run), escape(task), escape(arm), str(n), figure, interval, verdict)
-    console.print(table)
+    wide = max((len(row["run_id"]) for row in rows), default=0) + 70  # an id cut short could not be copied
+    Console(highlight=False, width=max(console.width, wide)).print(table)
 
 
 def build_site(results: Path, site: Path, config: Path | None) -> int:

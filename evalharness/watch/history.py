@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +19,11 @@ from evalharness.store import RunFolder, decode
 from evalharness.watch.marks import read_marks
 
 INDEX: Final = ".history.parquet"
-FORMAT: Final = b"1"
 # What is watched for change, and what a site shows of a run.
 RECORDS: Final = ("run.json", "comparison.json")
 DOCUMENTS: Final = ("signoff.html", "signoff.pdf", "signoff.json", "report.html", "comparison.csv", "comparison.md")
 STOPPED: Final = ".stopped"  # in the folder of a run whose process is known to be gone: why
+YEARS: Final = range(2020, 2100)
 PAIRED_RUNS: Final = 20  # newest runs of a series whose answers are indexed, for paired tests between nights
 
 
@@ -74,7 +74,9 @@ class Entry:
     model: str = ""
     version: str = ""
     commit: str = ""
+    is_dirty: bool = False
     lm_eval: str = ""
+    gpu: str = ""
     seconds: float | None = None
     verdict: str = ""
     reasons: tuple[str, ...] = ()
@@ -94,6 +96,10 @@ class Entry:
     def of(self, task: str) -> list[Score]:
         """The scores of `task`."""
         return [score for score in self.scores if score.task == task]
+
+
+# An index of other fields is not read.
+FORMAT: Final = " ".join(field.name for kind in (Entry, Score) for field in fields(kind)).encode()
 
 
 def read_history(results: Path) -> list[Entry]:
@@ -160,7 +166,10 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
     if run.run_id != folder.path.name:
         return replace(entry, problem=f"run.json belongs to another run, {run.run_id}")
     created = datetime.fromisoformat(run.created)
+    if created.year not in YEARS:
+        return replace(entry, problem=f"run.json was made by a clock that stood in the year {created.year}")
     engine, packages = dict(run.spec["engine"]), dict(run.provenance.get("packages") or {})
+    git = dict(run.provenance.get("git") or {})
     entry = replace(
         entry,
         state="uncompared",
@@ -172,8 +181,10 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
         engine=str(engine.get("kind", "")),
         model=str(engine.get("model", "")),
         version=_version(str(engine.get("kind", "")), packages),
-        commit=str((run.provenance.get("git") or {}).get("commit", "")),
+        commit=str(git.get("commit", "")),
+        is_dirty=bool(git.get("dirty")),
         lm_eval=str(packages.get("lm-eval", "")),
+        gpu=", ".join(str(one.get("name", "?")) for one in run.provenance.get("gpu") or ()),
         seconds=run.timings.get("total"),
         tasks=tuple(str(task["name"]) for task in run.spec["tasks"]),
     )

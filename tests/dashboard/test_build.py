@@ -1,12 +1,15 @@
 """The site as files: what it holds, what is kept, and what no folder or name can do to it."""
 
+import copy
 import json
+import random
 import re
 import shutil
 import threading
 from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote
 
 import pytest
@@ -159,6 +162,41 @@ def test_names_from_outside_cannot_become_markup(results: Path, rebuild: Rebuild
         "site",
         *(p.name for p in results.iterdir()),
     }
+
+
+ODD_VALUES = (
+    None, "", "x", -1, 0, 2.5, 1e308, -1e308, 10**30, True, [], {}, [None], {"low": 2, "high": -3}, "NaN", float("nan"),
+    float("inf"), "9999-12-31T23:59:59+00:00", "0001-01-01", "2026-12-01", "</script>", "\u2028\ud7ff\x00", "../../x",
+)  # fmt: skip
+
+
+def spoil(record: Any, rng: random.Random) -> Any:
+    """The record with one value somewhere in it replaced."""
+    if rng.random() < 0.12 or not isinstance(record, dict | list) or not record:
+        return copy.deepcopy(rng.choice(ODD_VALUES))
+    key = rng.choice(list(record)) if isinstance(record, dict) else rng.randrange(len(record))
+    record[key] = spoil(record[key], rng)
+    return record
+
+
+@pytest.mark.parametrize("file", ["run.json", "comparison.json"])
+def test_no_record_however_spoilt_breaks_the_site(results: Path, rebuild: Rebuild, file: str) -> None:
+    rng, model = random.Random(42444), min(p for p in results.iterdir() if (p / file).exists())
+    for number in range(150):
+        folder = results / f"20261101T{number:06}Z-odd-{number:08}"
+        shutil.copytree(model, folder)
+        run = json.loads((folder / "run.json").read_text())
+        (folder / "run.json").write_text(json.dumps(run | {"run_id": folder.name}))
+        (folder / file).write_text(json.dumps(spoil(json.loads((folder / file).read_text()), rng)))
+    built = rebuild()
+    site = results.parent / "site"
+    assert 0 < built.unreadable < 150
+    for page in pages(site):
+        assert page.stat().st_size <= PAGE_LIMIT
+        assert "script>alert" not in page.read_text()
+    assert {p.name for p in site.iterdir()} == {
+        ".build.json", "assets", "compare.html", "index.html", "metrics.prom", "runs", "runs.html", "tasks",
+    }  # fmt: skip
 
 
 def test_an_empty_results_folder_makes_a_site_that_says_so(tmp_path: Path) -> None:

@@ -65,15 +65,13 @@ def _tasks(one: Series, entry: Entry, comparison: Comparison | None) -> list[dic
 
 def _facts(run: Run, entry: Entry) -> Mapping[str, str]:
     """What ran where, as far as it was recorded."""
-    gpu = run.provenance.get("gpu") or []
-    git = run.provenance.get("git") or {}
     facts = {
         "engine": entry.engine,
         "model": entry.model,
         "build": entry.version,
-        "evalharness commit": f"{git.get('commit', '')[:12]}{' (changed)' if git.get('dirty') else ''}",
-        "GPU": ", ".join(str(one.get("name", "?")) for one in gpu) if gpu else "none",
-        "lm-eval": str((run.provenance.get("packages") or {}).get("lm-eval", "")),
+        "evalharness commit": f"{entry.commit[:12]}{' (changed)' * entry.is_dirty}",
+        "GPU": entry.gpu or "none",
+        "lm-eval": entry.lm_eval,
         "fingerprint": run.fingerprint[:16],
         "took": f"{entry.seconds:.0f} s" if entry.seconds is not None else "",
     }
