@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from evalharness.compare import compare
 from evalharness.compare.across import RunPair, Side, compare_runs
 from evalharness.errors import RecordError, SpecError, UnknownName
 from evalharness.policy import Policy, load_policy
 from evalharness.records import ArmEvidence, Comparison, Run, Sample
+from evalharness.spec import Published
 from evalharness.store import PRUNED, RunFolder
 
 POLICY_FILE = "policy.json"  # the policy as applied, so that another machine judges by the same one
@@ -42,9 +44,37 @@ def read_stored(folder: RunFolder, policy: Policy | None = None) -> Stored:
     run = folder.read_run()
     if (folder.path / PRUNED).exists() and not (folder.path / "samples").exists():
         raise RecordError(f"The answers of {folder.path.name} were pruned.", "Its comparison.json stands as it is.")
-    tasks = [task["name"] for task in run.spec["tasks"]]
+    tasks = _task_names(folder, run)
     samples = {task: {arm.name: folder.read_samples(task, arm.name) for arm in run.arms} for task in tasks}
     return Stored(run, samples, folder.read_evidence(), policy or _policy(folder, run))
+
+
+class _Named(BaseModel):
+    """A task of a stored spec."""
+
+    name: str
+
+
+class _SpecAsStored(BaseModel):
+    """What a comparison reads of a stored spec, which need not be one of ours: an import's has parts of its own."""
+
+    policy: str
+    engine: Mapping[str, Any]
+    tasks: tuple[_Named, ...]
+    seed: int = 0
+    published: Mapping[str, Published] = {}
+    check_published: bool = False
+    stop_early: bool = False
+
+
+def _task_names(folder: RunFolder, run: Run) -> list[str]:
+    try:
+        spec = _SpecAsStored.model_validate(run.spec)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        raise RecordError(f"{folder.path.name}/run.json: spec.{key}: {first['msg']}.", "Restore the file.") from error
+    return [task.name for task in spec.tasks]
 
 
 def stored_policy(folder: RunFolder) -> Policy | None:

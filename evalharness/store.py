@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -198,8 +198,9 @@ def find_run(results: Path, reference: str) -> RunFolder:
         UnknownName: nothing fits, or more than one does.
     """
     direct = Path(reference)
-    if (direct / "run.json").is_file():
-        return RunFolder(direct)
+    with suppress(OSError, ValueError):  # what cannot be a path may still be an id
+        if (direct / "run.json").is_file():
+            return RunFolder(direct)
     runs = list_runs(results)
     if reference == "latest" and runs:
         return RunFolder(runs[-1])

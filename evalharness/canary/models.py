@@ -12,5 +12,8 @@ def local_model(name: str) -> Path | None:
     """The folder of a canary or of a local checkpoint; None for a name that only a hub knows."""
     if name in CANARIES:
         return Path(__file__).parent / CANARIES[name]
-    path = Path(name).expanduser()
-    return path if name and path.is_dir() else None
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.is_dir() else None
+    except (OSError, RuntimeError, ValueError):  # too long, of an unknown user, or with a null character
+        return None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from evalharness.records import ArmScore, Comparison, Interval, TaskComparison
+from evalharness.reports.words import plain
 
 CONTRACT: Final = (
     "run_id", "engine", "model", "task", "metric", "arm", "n", "value", "ci_low", "ci_high", "token_agreement",
@@ -27,8 +28,13 @@ def render(comparison: Comparison) -> str:
     writer.writeheader()
     for task in comparison.tasks:
         for arm in dict.fromkeys([*comparison.arms, *(score.arm for score in task.scores)]):
-            writer.writerows(_rows(comparison, task, arm))
+            writer.writerows({k: _cell(v) for k, v in row.items()} for row in _rows(comparison, task, arm))
     return out.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Names come from outside: a cell of text is one printable line."""
+    return plain(value) if isinstance(value, str) else value
 
 
 def _rows(comparison: Comparison, task: TaskComparison, arm: str) -> Iterator[Row]:

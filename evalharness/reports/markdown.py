@@ -31,7 +31,7 @@ def _lines(comparison: Comparison) -> Iterator[str]:
     yield from (
         "",
         escape(header(comparison)),
-        f"run: `{plain(comparison.run_id)}`   policy: {escape(comparison.policy)}",
+        f"run: {escape(comparison.run_id)}   policy: {escape(comparison.policy)}",
         "",
     )
     yield from (f"- {escape(reason)}" for reason in comparison.verdict.reasons)
