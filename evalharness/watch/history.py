@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -298,12 +298,18 @@ def _revived(row: dict[str, Any]) -> Entry:
     return Entry(**row, scores=scores)
 
 
+def _plain(entry: Entry) -> dict[str, Any]:
+    """The entry as a row; `dataclasses.asdict` would copy every value of it."""
+    row = {field.name: getattr(entry, field.name) for field in fields(Entry)}
+    return row | {"scores": [{f.name: getattr(score, f.name) for f in fields(Score)} for score in entry.scores]}
+
+
 def _save(path: Path, entries: Sequence[Entry]) -> None:
     """Replace the index; a results folder that cannot be written goes without one."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist([asdict(entry) for entry in entries])
+    table = pa.Table.from_pylist([_plain(entry) for entry in entries])
     table = table.replace_schema_metadata({b"evalharness": FORMAT})
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:

@@ -16,14 +16,14 @@ from evalharness.reports.dashboard.compare_page import compare_view, run_data
 from evalharness.reports.dashboard.exports import lm_eval_results, prometheus
 from evalharness.reports.dashboard.overview import overview, run_list
 from evalharness.reports.dashboard.render import ASSETS, page
-from evalharness.reports.dashboard.run_page import run_view
+from evalharness.reports.dashboard.run_page import RunPage, named, run_view
 from evalharness.reports.dashboard.site import SiteDraft, replacing
 from evalharness.reports.dashboard.task_page import task_slug, task_view
 from evalharness.store import RunFolder
 from evalharness.watch.events import Event, events
 from evalharness.watch.history import DOCUMENTS, Entry, read_history
 from evalharness.watch.jobs import Schedule
-from evalharness.watch.nights import Series, series
+from evalharness.watch.nights import Series, Status, series
 
 COPIED: Final = (*DOCUMENTS, "comparison.json")
 
@@ -104,25 +104,29 @@ def _write_runs(draft: SiteDraft, results: Path, found: Sequence[Series], *, liv
     """A folder for each run; returns how many were made and how many kept."""
     made = kept = 0
     for one in found:
-        for entry in (night.entry for night in one.nights if night.entry):
+        good = ""
+        for night in one.nights:
+            entry = night.entry
+            if entry is None:
+                continue
             if draft.keep(f"runs/{entry.run_id}", entry.signature):
                 kept += 1
-                continue
-            _write_run(draft, results, one, entry, live=live)
-            made += 1
+            else:
+                _write_run(draft, results, RunPage(one, night, entry, good), live=live)
+                made += 1
+            good = entry.run_id if entry.verdict == Status.PASS else good
     return made, kept
 
 
-def _write_run(draft: SiteDraft, results: Path, one: Series, entry: Entry, *, live: bool) -> None:
+def _write_run(draft: SiteDraft, results: Path, shown: RunPage, *, live: bool) -> None:
+    entry = shown.entry
     name, folder = f"runs/{entry.run_id}", RunFolder(results / entry.folder)
     documents = [file for file in COPIED if (folder.path / file).is_file()]
+    exports = lm_eval_results(entry)
     for file in documents:
         draft.copy(folder.path / file, f"{name}/{file}")
-    exports = lm_eval_results(entry)
     for file, text in exports.items():
         draft.write(f"{name}/{file}", text)
     draft.write(f"{name}/data.js", f"evalharnessRun({json.dumps(run_data(entry), allow_nan=False)});\n")
-    draft.write(
-        f"{name}/index.html",
-        page("run.html", "../../", live=live, **run_view(folder, one, entry, documents, list(exports))),
-    )
+    values = run_view(folder, shown) | {"documents": named(documents), "exports": list(exports)}
+    draft.write(f"{name}/index.html", page("run.html", "../../", live=live, **values))

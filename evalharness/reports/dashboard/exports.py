@@ -77,7 +77,7 @@ def lm_eval_results(entry: Entry) -> dict[str, str]:
     """File name -> text, one an arm: what `lm_eval --output_path` would have written, as far as it is known. An arm
     whose name cannot be a file's is left out."""
     arms = [arm for arm in dict.fromkeys(score.arm for score in entry.scores) if SAFE_PART.fullmatch(arm)]
-    return {f"results_{arm}.json": json.dumps(_results(entry, arm), allow_nan=False, indent=1) for arm in arms}
+    return {f"results_{arm}.json": json.dumps(_results(entry, arm), allow_nan=False) for arm in arms}
 
 
 def _results(entry: Entry, arm: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from evalharness.errors import EvalHarnessError
@@ -11,7 +12,7 @@ from evalharness.reports.dashboard.task_page import css_class, task_slug
 from evalharness.reports.words import detail_lines
 from evalharness.store import RunFolder, decode
 from evalharness.watch.history import Entry
-from evalharness.watch.nights import Series, Status
+from evalharness.watch.nights import Night, Series
 
 DOCUMENT_NAMES: Final = {
     "signoff.html": "Sign-off report",
@@ -24,26 +25,37 @@ DOCUMENT_NAMES: Final = {
 }
 
 
-def run_view(
-    folder: RunFolder, one: Series, entry: Entry, documents: Sequence[str], exports: Sequence[str]
-) -> dict[str, Any]:
-    """Values of run.html."""
+@dataclass(frozen=True, slots=True)
+class RunPage:
+    """What a run's page is made of; `good` is the last run before it that passed."""
+
+    series: Series
+    night: Night
+    entry: Entry
+    good: str
+
+
+def run_view(folder: RunFolder, shown: RunPage) -> dict[str, Any]:
+    """Values of run.html, but for the files beside it."""
+    entry = shown.entry
     run = folder.read_run()
     comparison = _comparison(folder, entry)
     captures = {score.arm: css_class(score.capture) for score in entry.scores}
-    night = next(night for night in one.nights if night.entry is not None and night.entry.folder == entry.folder)
     return {
         "entry": entry,
         "run": run,
-        "status": entry.verdict or night.status.value,
-        "reasons": entry.reasons or (night.why,),
+        "status": entry.verdict or shown.night.status.value,
+        "reasons": entry.reasons or (shown.night.why,),
         "captures": captures,
-        "tasks": _tasks(one, entry, comparison),
+        "tasks": _tasks(shown.series, entry, comparison),
         "facts": _facts(run, entry),
-        "documents": [(name, DOCUMENT_NAMES[name]) for name in documents],
-        "exports": exports,
-        "good": _last_good(one, entry),
+        "good": shown.good,
     }
+
+
+def named(documents: Sequence[str]) -> list[tuple[str, str]]:
+    """(file, what it is called) of each document."""
+    return [(file, DOCUMENT_NAMES.get(file, file)) for file in documents]
 
 
 def _comparison(folder: RunFolder, entry: Entry) -> Comparison | None:
@@ -76,9 +88,3 @@ def _facts(run: Run, entry: Entry) -> Mapping[str, str]:
         "took": f"{entry.seconds:.0f} s" if entry.seconds is not None else "",
     }
     return {name: value for name, value in facts.items() if value}
-
-
-def _last_good(one: Series, entry: Entry) -> str:
-    """The run to compare with: the last one before it that passed."""
-    earlier = [n.entry for n in one.nights if n.entry and n.entry.created < entry.created]
-    return next((e.run_id for e in reversed(earlier) if e.verdict == Status.PASS.value), "")

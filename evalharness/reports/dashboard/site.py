@@ -33,20 +33,25 @@ class SiteDraft:
         self.here, self.there = _signatures(folder, generator), _signatures(site, generator)
         self.kept: Signatures = {}
         self.pages: set[str] = set()
+        self.folders: set[Path] = set()
         (folder / MANIFEST).unlink(missing_ok=True)  # from here on it is not whole
 
     def write(self, name: str, text: str | bytes) -> None:
         """Write the page `name`."""
-        path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        self._place(name).write_bytes(text.encode() if isinstance(text, str) else text)
         self.pages.add(name)
 
     def copy(self, source: Path, name: str) -> None:
         """Copy a file of a run into the site."""
+        shutil.copyfile(source, self._place(name))
+
+    def _place(self, name: str) -> Path:
+        """Where the file `name` goes, its folder made."""
         path = self.folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(source, path)
+        if path.parent not in self.folders:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self.folders.add(path.parent)
+        return path
 
     def keep(self, name: str, signature: str) -> bool:
         """Keep the folder `name` of this signature; False where it has to be made, into an empty place."""
