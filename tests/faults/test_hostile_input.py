@@ -1,6 +1,6 @@
 """Whatever somebody else wrote (specs, records, answers, other tools' results) ends in a result or one clear error.
 
-Counts are small here; `python -m benchmarks.fuzz --examples 2000` runs the same properties longer.
+Counts are small here; EVALHARNESS_FUZZ_EXAMPLES sets another number a property.
 """
 
 from __future__ import annotations
