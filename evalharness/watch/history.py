@@ -5,6 +5,7 @@ results/ stays the only truth: the file may be deleted at any time, and DuckDB o
 
 from __future__ import annotations
 
+import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -23,6 +24,7 @@ INDEX: Final = ".history.parquet"
 RECORDS: Final = ("run.json", "comparison.json")
 DOCUMENTS: Final = ("signoff.html", "signoff.pdf", "signoff.json", "report.html", "comparison.csv", "comparison.md")
 STOPPED: Final = ".stopped"  # in the folder of a run whose process is known to be gone: why
+MOST: Final = 1 << 48
 YEARS: Final = range(2020, 2100)
 PAIRED_RUNS: Final = 20  # newest runs of a series whose answers are indexed, for paired tests between nights
 
@@ -154,7 +156,7 @@ def _read(path: Path, folder: str, now: str) -> Entry:
     if not (path / "run.json").exists():
         return replace(entry, problem="no run.json: half-written, or not a run of evalharness")
     try:
-        return _filled(RunFolder(path), entry)
+        return _checked(_filled(RunFolder(path), entry))
     except EvalHarnessError as error:
         return replace(entry, problem=error.message)
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
@@ -194,6 +196,15 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
     scores = tuple(_scores(run, comparison))
     verdict = comparison.verdict
     return replace(entry, state="compared", verdict=verdict.outcome.value, reasons=verdict.reasons, scores=scores)
+
+
+def _checked(entry: Entry) -> Entry:
+    """The entry; raises ValueError for what JSON can say and no page or index can hold."""
+    json.dumps(_plain(entry), ensure_ascii=False).encode()  # a lone surrogate is JSON, and no text
+    counts = (count for s in entry.scores for count in (s.n, s.asked, s.errors, s.repeats, s.documents))
+    if not all(0 <= count < MOST for count in counts):
+        raise ValueError("a count is negative or beyond reason")
+    return entry
 
 
 def _version(engine: str, packages: Mapping[str, str]) -> str:
@@ -298,19 +309,39 @@ def _revived(row: dict[str, Any]) -> Entry:
     return Entry(**row, scores=scores)
 
 
-def _plain(entry: Entry) -> dict[str, Any]:
-    """The entry as a row; `dataclasses.asdict` would copy every value of it."""
-    row = {field.name: getattr(entry, field.name) for field in fields(Entry)}
-    return row | {"scores": [{f.name: getattr(score, f.name) for f in fields(Score)} for score in entry.scores]}
+def _table(entries: Sequence[Entry]) -> Any:
+    """The entries as a typed Arrow table. Through JSON lines, because Arrow's own conversion loads pandas."""
+    import pyarrow as pa
+    from pyarrow import json as reader
+
+    types = {
+        "str": pa.string(),
+        "str | None": pa.string(),
+        "bool": pa.bool_(),
+        "int": pa.int64(),
+        "float | None": pa.float64(),
+        "tuple[str, ...]": pa.list_(pa.string()),
+    }
+    types["tuple[Score, ...]"] = pa.list_(pa.struct([(f.name, types[str(f.type)]) for f in fields(Score)]))
+    schema = pa.schema([(field.name, types[str(field.type)]) for field in fields(Entry)])
+    if not entries:
+        return schema.empty_table()
+    lines = [json.dumps(_plain(entry)) for entry in entries]
+    options = reader.ReadOptions(block_size=max(map(len, lines)) + (1 << 20))
+    data = pa.BufferReader("\n".join(lines).encode())
+    return reader.read_json(data, options, reader.ParseOptions(explicit_schema=schema))
+
+
+def _plain(record: Entry | Score) -> dict[str, Any]:
+    row = {field.name: getattr(record, field.name) for field in fields(record)}
+    return row | {"scores": [_plain(score) for score in record.scores]} if isinstance(record, Entry) else row
 
 
 def _save(path: Path, entries: Sequence[Entry]) -> None:
     """Replace the index; a results folder that cannot be written goes without one."""
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = pa.Table.from_pylist([_plain(entry) for entry in entries])
-    table = table.replace_schema_metadata({b"evalharness": FORMAT})
+    table = _table(entries).replace_schema_metadata({b"evalharness": FORMAT})
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     try:
         pq.write_table(table, temporary)

@@ -166,7 +166,8 @@ def test_names_from_outside_cannot_become_markup(results: Path, rebuild: Rebuild
 
 ODD_VALUES = (
     None, "", "x", -1, 0, 2.5, 1e308, -1e308, 10**30, True, [], {}, [None], {"low": 2, "high": -3}, "NaN", float("nan"),
-    float("inf"), "9999-12-31T23:59:59+00:00", "0001-01-01", "2026-12-01", "</script>", "\u2028\ud7ff\x00", "../../x",
+    float("inf"), "9999-12-31T23:59:59+00:00", "0001-01-01", "2026-12-01", "</script>",
+    "\u2028\ud7ff\x00", "\ud800", "../../x",
 )  # fmt: skip
 
 

@@ -104,6 +104,32 @@ def test_records_that_lie_are_not_believed(few: Path) -> None:
     assert found[third.name].state == "unreadable"
 
 
+@pytest.mark.parametrize("count", [-1, 10**30])
+def test_counts_beyond_reason_are_refused_and_the_index_stays(few: Path, count: int) -> None:
+    path = min(p for p in few.iterdir() if p.is_dir()) / "comparison.json"
+    comparison = json.loads(path.read_text())
+    comparison["tasks"][0]["scores"][0]["n"] = count
+    path.write_text(json.dumps(comparison))
+    assert by_folder(read_history(few))[path.parent.name].state == "unreadable"
+    assert (few / INDEX).exists()
+
+
+def test_text_that_is_no_unicode_is_refused(few: Path) -> None:
+    path = min(p for p in few.iterdir() if p.is_dir()) / "run.json"
+    run = json.loads(path.read_text())
+    run["spec"]["engine"]["model"] = "\ud800"
+    path.write_text(json.dumps(run))
+    assert by_folder(read_history(few))[path.parent.name].state == "unreadable"
+
+
+def test_the_index_survives_the_deletion_of_every_run(few: Path) -> None:
+    read_history(few)
+    for folder in [p for p in few.iterdir() if p.is_dir()]:
+        shutil.rmtree(folder)
+    assert read_history(few) == []
+    assert read_history(few) == []
+
+
 def test_a_comparison_of_a_newer_schema_is_named(few: Path) -> None:
     folder = min(p for p in few.iterdir() if p.is_dir())
     (folder / "comparison.json").write_text(json.dumps(NEWER))
