@@ -60,7 +60,7 @@ def pair_marks(now: str, before: str, repeats: int) -> PairedMarks | None:
     both = [i for i, pair in enumerate(zip(now, before, strict=True)) if LOST not in pair]
     if not both:
         return None
-    starts = np.flatnonzero(np.diff(np.array(both) // repeats, prepend=-1))
+    starts = np.flatnonzero(np.diff(np.array(both) // max(repeats, 1), prepend=-1))
     return PairedMarks(_values(now, both), _values(before, both), starts)
 
 
