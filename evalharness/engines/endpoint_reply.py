@@ -62,7 +62,7 @@ def read(found: Mapping[str, Any], prompt: str) -> Answer:
         counts = (_count(usage.get("prompt_tokens")), _count(usage.get("completion_tokens")))
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise Lost(Kind.TRANSIENT, "the answer has no choice to read") from error
-    if reason not in FINISH:
+    if not isinstance(reason, str) or reason not in FINISH:
         raise Lost(Kind.TRANSIENT, f"the server ended the request: {str(reason)[:40]!r}")
     thinking = bool(thought and not said.strip())
     if not thought:

@@ -57,6 +57,7 @@ PASSING = {
     "no choice": Reply(body={"choices": []}),
     "not an object": Reply(body=[1]),
     "aborted": Reply(body={"choices": [{"text": "4", "finish_reason": "abort"}]}),
+    "a reason of another kind": Reply(body={"choices": [{"text": "4", "finish_reason": ["stop"]}]}),
     "text of another kind": Reply(body={"choices": [{"text": 4, "finish_reason": "stop"}]}),
 }
 
