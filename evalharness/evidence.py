@@ -9,6 +9,7 @@ from evalharness.records import ArmEvidence, ArmSummary
 
 STATE_SHARED: Final = {"stock": True, "patched": False}  # what each capture path means: one attention state or two
 NO_GRAPHS: Final = "eager"
+PATH: Final = "capture_path"
 
 
 def evidence_faults(arm: ArmSummary, evidence: ArmEvidence | None, required: Sequence[str]) -> Iterator[str]:
@@ -17,6 +18,9 @@ def evidence_faults(arm: ArmSummary, evidence: ArmEvidence | None, required: Seq
         return
     if evidence is None:
         yield f"Arm {arm.name} left no evidence of the path it ran."
+        return
+    if PATH not in evidence.requested and PATH not in evidence.observed:
+        yield f"Arm {arm.name}: the engine {evidence.engine} cannot show the path it ran (policy endpoint: on trust)."
         return
     for proof in required:
         yield from PROOFS[proof](arm, evidence)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from evalharness.cli import app
 from evalharness.engines.base import Completion, Engine, Request, create_engine
 from evalharness.errors import EngineError, EvidenceError, PairingError, SpecError
 from evalharness.spec import ArmSpec, RunSpec, parse_spec
+from evalharness.store import RunFolder, list_runs
 from tests.engines.openai_server import Body, Reply, Script, serving
 
 
@@ -240,3 +244,17 @@ def test_a_caller_that_stops_early_does_not_wait_for_the_rest() -> None:
         began = time.monotonic()
         answers.close()  # type: ignore[attr-defined]
         assert time.monotonic() - began < 2
+
+
+# --- the command line ---------------------------------------------------------------------------------------------
+
+
+def test_arms_that_are_urls_need_no_profile_and_no_model_name(tmp_path: Path) -> None:
+    with serving(Script(lambda _: "#### 1")) as one, serving(Script(lambda _: "#### 1")) as two:
+        arms = ["--arm", f"eager={one}", "--arm", f"stock={two}", "--tasks", "gsm8k_canary", "--limit", "3"]
+        done = CliRunner().invoke(app, ["run", *arms, "--out", str(tmp_path)])
+    assert "profile endpoint: arms are URLs of running servers" in done.output
+    (run,) = list_runs(tmp_path)
+    stored = RunFolder(run).read_run()
+    assert stored.spec["engine"]["model"] == "canary"
+    assert [arm.state.value for arm in stored.arms] == ["done", "done"]

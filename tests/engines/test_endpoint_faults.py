@@ -231,6 +231,17 @@ def test_an_arm_whose_server_only_fails_is_stopped_and_the_others_go_on(tmp_path
     assert "illegal memory access" in " ".join(verdict.reasons)
 
 
+def test_what_cannot_be_seen_from_outside_is_taken_on_trust_only_where_the_policy_says_so(tmp_path: Path) -> None:
+    with serving(Script(lambda _: "#### 1")) as url:
+        trusting = local.start(run_spec(f"eager={url}", f"native={url}"), tmp_path)
+        spec = parse_spec({**run_spec(f"eager={url}", f"native={url}").model_dump(), "policy": "default"})
+        asking = local.start(spec, tmp_path)
+    assert any("on trust" in note for note in assess(trusting).notes)
+    verdict = assess(asking).verdict
+    assert verdict.outcome is Outcome.INVALID
+    assert "the engine endpoint cannot show the path it ran" in verdict.reasons[0]
+
+
 def test_a_resumed_endpoint_run_asks_only_what_is_missing(tmp_path: Path) -> None:
     flaky = Script(lambda body: Reply(400, {"message": str(len(body["prompt"]))}) if len(body["prompt"]) % 2 else "4")
     with serving(flaky) as url:
