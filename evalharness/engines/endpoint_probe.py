@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import random
 from collections.abc import Mapping
@@ -14,11 +13,12 @@ import httpx
 from evalharness.engines.base import Request
 from evalharness.engines.endpoint_pace import Pace
 from evalharness.engines.endpoint_reply import EXTRAS, Answer, body, read
-from evalharness.engines.endpoint_server import PATHS, Kind, Lost, Server
+from evalharness.engines.endpoint_server import ASK_S, PATHS, Kind, Lost, Server
 from evalharness.errors import EngineError
 from evalharness.spec import EndpointEngine
 
 PROBE = Request("probe", "Question: Ann has 3 eggs and buys 4 more. How many eggs has she?\nAnswer:", max_tokens=1)
+VERSION_S = 5.0
 WITHOUT_EXTRAS = {400, 422}  # what servers answer to a field they do not know
 
 
@@ -143,19 +143,23 @@ def _listed(found: Mapping[str, Any]) -> dict[str, int | None]:
 async def _first_token(
     client: httpx.AsyncClient, server: Server, model: str, api: str
 ) -> tuple[Answer, Mapping[str, Any]]:
-    """An answer to PROBE, and the extras that the server takes."""
+    """An answer to PROBE, and the extras that the server takes. A first request may be slower than any later one."""
+
+    async def ask(extras: Mapping[str, Any]) -> Answer:
+        limit = max(server.timeout_s, ASK_S)
+        return read(await server.post(client, PATHS[api], body(PROBE, model, api, extras), limit), PROBE.prompt)
+
     try:
-        return read(await server.post(client, PATHS[api], body(PROBE, model, api, EXTRAS)), PROBE.prompt), EXTRAS
+        return await ask(EXTRAS), EXTRAS
     except Lost as lost:
         if lost.status not in WITHOUT_EXTRAS:
             raise
-    return read(await server.post(client, PATHS[api], body(PROBE, model, api, {})), PROBE.prompt), {}
+    return await ask({}), {}
 
 
 async def _version(client: httpx.AsyncClient, server: Server) -> str:
     """The version that vLLM tells; other servers may not."""
     try:
-        async with asyncio.timeout(5):
-            return str((await server.get(client, "/version")).get("version", "unknown"))[:60]
-    except (Lost, TimeoutError):
+        return str((await server.get(client, "/version", VERSION_S)).get("version", "unknown"))[:60]
+    except Lost:
         return "unknown"

@@ -77,18 +77,20 @@ class Server:
         return httpx.AsyncClient(
             base_url=self.root,
             headers=headers,
-            timeout=httpx.Timeout(self.timeout_s, connect=CONNECT_S),
+            timeout=httpx.Timeout(None, connect=CONNECT_S),  # every exchange has a limit of its own
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=64),
             trust_env=urlsplit(self.root).hostname not in {"127.0.0.1", "localhost", "::1"},
         )
 
-    async def post(self, client: httpx.AsyncClient, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The JSON object that answers `body`; raises Lost."""
-        return await self._exchange(client, "POST", path, self.timeout_s, json=body)
+    async def post(
+        self, client: httpx.AsyncClient, path: str, body: Mapping[str, Any], timeout_s: float | None = None
+    ) -> dict[str, Any]:
+        """The JSON object that answers `body` within the server's timeout, or `timeout_s`; raises Lost."""
+        return await self._exchange(client, "POST", path, timeout_s or self.timeout_s, json=body)
 
-    async def get(self, client: httpx.AsyncClient, path: str) -> dict[str, Any]:
+    async def get(self, client: httpx.AsyncClient, path: str, timeout_s: float = ASK_S) -> dict[str, Any]:
         """The JSON object at `path`; raises Lost."""
-        return await self._exchange(client, "GET", path, min(ASK_S, self.timeout_s))
+        return await self._exchange(client, "GET", path, timeout_s)
 
     async def _exchange(
         self, client: httpx.AsyncClient, method: str, path: str, timeout_s: float, **sent: Any

@@ -29,6 +29,7 @@ from evalharness.spec import ArmSpec, EndpointEngine, VllmEngine
 HOST = "127.0.0.1"
 POLL_S = 0.2
 STOP_S = 30.0
+HEALTH_S = 2.0
 PROBE_S = 120.0
 CAPTURE = "EVALHARNESS_CAPTURE"
 
@@ -146,7 +147,7 @@ class ServedArm:
         return self._guard, self._log
 
     def _wait_for_health(self, url: str) -> None:
-        server = Server(url, timeout_s=2.0)
+        server = Server(url, HEALTH_S)
         deadline = time.monotonic() + self.plan.start_timeout_s
         while not run(_healthy(server)):
             self.check_alive()
@@ -192,7 +193,7 @@ async def _healthy(server: Server) -> bool:
     """Whether the server lists models, which a server does only when it can serve them."""
     async with server.client() as client:
         try:
-            await server.get(client, "/v1/models")
+            await server.get(client, "/v1/models", server.timeout_s)
         except Lost as lost:
             return lost.status is not None and lost.status not in {500, 502, 503, 504}
     return True

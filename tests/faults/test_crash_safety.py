@@ -9,7 +9,7 @@ import pytest
 from tests.engines.tiny_model import write_model
 from tests.faults.crashes import VICTIMS, Trials, spec_for
 
-KILLS = 10  # benchmarks/crash_safety.py does 200
+KILLS = 8  # benchmarks/crash_safety.py does 200
 
 
 @pytest.mark.slow
