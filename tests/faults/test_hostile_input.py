@@ -9,8 +9,6 @@ import ast
 import io
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,13 +33,11 @@ from evalharness.policy import load_policy
 from evalharness.records import Comparison, Outcome, Sample, Verdict
 from evalharness.reports import write_tables
 from evalharness.reports.terminal import render
-from evalharness.runner import local
 from evalharness.runner.choose import Choice, resolve
 from evalharness.scoring.tasks import PreparedTask, prepare
 from evalharness.spec import VllmEngine, load_spec, parse_spec
 from evalharness.store import RunFolder, decode, encode, find_run
-from tests.engines.openai_server import Script, serving
-from tests.faults.scripted import Scripted, small_spec
+from tests.faults.scripted import small_spec
 from tests.importing.lm_eval_output import line, write
 from tests.stored_runs import stored_run
 
@@ -364,80 +360,3 @@ def test_nothing_here_loads_pickles_or_evaluates_text() -> None:
                 assert not names & FORBIDDEN, path
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
                 assert node.func.id not in {"eval", "exec"}, path
-
-
-# --- secrets ------------------------------------------------------------------------------------------------------
-
-PLANTED = {
-    "HF_TOKEN": "hf_plantedAAAAAAAAAAAAAAAA",
-    "OPENAI_API_KEY": "sk-plantedBBBBBBBBBBBBBBBB",
-    "AWS_SECRET_ACCESS_KEY": "plantedCCCCCCCCCCCCCCCC",
-    "DB_PASSWORD": "plantedDDDDDDDD",
-}
-
-
-def planted_in(folder: Path, *texts: str) -> list[str]:
-    found = [name for name, secret in PLANTED.items() for text in texts if secret in text]
-    for path in folder.rglob("*"):
-        if path.is_file():
-            found += [
-                f"{name} in {path.name}" for name, secret in PLANTED.items() if secret.encode() in path.read_bytes()
-            ]
-    return found
-
-
-def test_secrets_of_the_environment_reach_no_file(
-    tmp_path: Path, scripted: type[Scripted], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, secret in PLANTED.items():
-        monkeypatch.setenv(name, secret)
-    folder = local.start(small_spec(), tmp_path)
-    for name, text in write_tables(assess(folder)).items():
-        folder.write_text(name, text)
-    assert scripted.opened == 1
-    assert planted_in(tmp_path) == []
-
-
-def test_a_server_that_quotes_its_key_does_not_get_it_into_a_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, secret in PLANTED.items():
-        monkeypatch.setenv(name, secret)
-    key = PLANTED["OPENAI_API_KEY"]
-    script = Script(lambda _: "4", key=key)
-    with serving(script) as url:
-        raw = small_spec().model_dump() | {
-            "engine": {"kind": "endpoint", "api_key_env": "OPENAI_API_KEY", "max_retries": 0}
-        }
-        spec = parse_spec({**raw, "arms": [f"eager={url}"]})
-
-        def quote(_: object) -> Any:
-            from tests.engines.openai_server import Reply
-
-            return Reply(400, {"error": {"message": f"bad request with key {key}"}})
-
-        script.answer = quote
-        folder = local.start(spec, tmp_path)
-    assert "[hidden]" in str(folder.read_samples(TASK, "eager")[0].error)
-    assert planted_in(tmp_path) == []
-
-
-def test_a_child_that_prints_its_environment_does_not_get_it_into_a_log(tmp_path: Path) -> None:
-    code = (
-        "import os, sys; from pathlib import Path; from evalharness.engines import base\n"
-        "from evalharness.runner import local\n"
-        "from tests.faults.scripted import small_spec\n"
-        "base.ENGINES['emulated'] = ('tests.faults.printing_engine', 'prints')\n"
-        "local.start(small_spec(), Path(sys.argv[1]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, **PLANTED},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    logs = "".join(path.read_text() for path in tmp_path.glob("*/logs/*.log"))
-    assert "HF_TOKEN=[hidden]" in logs
-    assert planted_in(tmp_path, done.stdout, done.stderr) == []
