@@ -276,4 +276,9 @@ def main() -> NoReturn:
         sys.exit(error.exit_code)
     except BrokenPipeError:
         sys.exit(0)
+    except OSError as error:  # a path too long, a disk that went away: the system's word is the cause
+        if _STATE["debug"]:
+            raise
+        print(f"error: {error.strerror or error}: {str(error.filename)[:100]!r}. Check the path.", file=sys.stderr)
+        sys.exit(EvalHarnessError.exit_code)
     sys.exit(0)

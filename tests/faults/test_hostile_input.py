@@ -9,6 +9,7 @@ import ast
 import io
 import json
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -22,6 +23,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import evalharness
+from evalharness import cli
 from evalharness.assess import assess
 from evalharness.engines.base import Completion, Request
 from evalharness.engines.endpoint_reply import Answer, completion, read
@@ -343,6 +345,42 @@ def test_any_lm_eval_results_are_imported_or_refused_in_words(
         folder, _ = import_lm_eval([str(path)], place / "out")
         assess(folder)
     assert {entry.name for entry in place.iterdir()} <= {"in", "out"}
+
+
+# --- the command line ---------------------------------------------------------------------------------------------
+
+COMMANDS = st.sampled_from(
+    [
+        ("compare", "{}"),
+        ("compare", "{}", "{}"),
+        ("report", "{}"),
+        ("verify", "{}"),
+        ("rescore", "{}"),
+        ("list", "{}"),
+        ("import", "{}", "{}"),
+        ("import", "lm-eval", "{}", "eager={}"),
+        ("run", "{}"),
+        ("run", "--resume", "{}"),
+        ("run", "canary-v3", "--dry-run", "--set", "{}"),
+        ("run", "canary-v3", "--dry-run", "--arm", "{}", "--tasks", "{}"),
+        ("serve-arm", "{}", "{}"),
+    ]
+)
+WORDS = TEXT.filter(lambda text: "\x00" not in text)  # no argument of a process can hold it
+
+
+@fuzz
+@given(COMMANDS, WORDS, WORDS)
+def test_any_words_on_the_command_line_end_in_a_result_or_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], one: str, two: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = iter((one, two))
+    arguments = [part.format(next(words)) if "{}" in part else part for part in command]
+    monkeypatch.setattr(sys, "argv", ["evalharness", *arguments])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- the package itself -------------------------------------------------------------------------------------------
