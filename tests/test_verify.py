@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -361,3 +362,15 @@ def test_the_command_line_reaches_all_three(tmp_path: Path, capsys: pytest.Captu
     edit(folder, STOCK, '"exact_match":0.0', '"exact_match":1.0')
     assert command("verify", run) == 1
     assert "NOT VERIFIED" in capsys.readouterr().out
+
+
+def test_a_host_without_the_drawing_libraries_still_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    def absent(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    code_version.cache_clear()
+    monkeypatch.setattr(metadata, "version", absent)
+    try:
+        assert len(code_version()) == 64
+    finally:
+        code_version.cache_clear()
