@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from evalharness.errors import PairingError
+from evalharness.errors import PairingError, RecordError
 from evalharness.records import Cause, Sample
 
 FloatArray = npt.NDArray[np.float64]
@@ -112,11 +112,15 @@ class SampleTable:
 
         Raises:
             PairingError: a question is answered twice.
+            RecordError: a number is larger than any count or token id.
         """
         source = iter(samples)
-        parts = [_columns(list(islice(source, BATCH)))]
-        while batch := list(islice(source, BATCH)):
-            parts.append(_columns(batch))
+        try:
+            parts = [_columns(list(islice(source, BATCH)))]
+            while batch := list(islice(source, BATCH)):
+                parts.append(_columns(batch))
+        except OverflowError as error:
+            raise RecordError(f"A sample holds an impossible number: {error}.", "Restore the samples file.") from error
         return cls.from_columns(**_joined(parts))
 
     @classmethod

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from evalharness import table as table_module
+from evalharness.errors import RecordError
 from evalharness.records import Cause
 from evalharness.stats.divergence import SAME, first_divergence
 from evalharness.table import SampleTable, digest
@@ -57,3 +58,9 @@ def test_samples_in_many_batches_make_the_same_table(monkeypatch: pytest.MonkeyP
     assert {name: column[~np.isnan(column)].tolist() for name, column in parts.scores.items()} == {
         name: column[~np.isnan(column)].tolist() for name, column in whole.scores.items()
     }
+
+
+@pytest.mark.parametrize("changes", [{"token_ids": (2**31,)}, {"doc_id": 2**64}, {"output_tokens": 10**30}])
+def test_a_number_beyond_any_count_is_refused_in_words(changes: dict[str, object]) -> None:
+    with pytest.raises(RecordError, match="impossible number"):
+        SampleTable.from_samples([make_sample(**changes)])
