@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,11 @@ def test_the_readme_shows_how_to_run_and_how_to_test() -> None:
     text = (ROOT / "README.md").read_text()
     assert ["run"] in commands(text)
     assert "python -m pytest" in text
+
+
+def test_the_tables_are_those_of_the_committed_records() -> None:
+    check = [sys.executable, str(ROOT / "scripts" / "readme_tables.py"), "--check"]
+    assert subprocess.run(check, check=False).returncode == 0, "run scripts/readme_tables.py"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
