@@ -120,7 +120,11 @@ def _cost_steps(patched: ArmEvidence, stock: ArmEvidence) -> Iterator[str]:
     if "capture_seconds" in both:
         yield f"capture {ours['capture_seconds'] - theirs['capture_seconds']:+.2f} s"
     if "decode_tokens_per_s" in both and theirs["decode_tokens_per_s"]:
-        yield f"decode speed {ours['decode_tokens_per_s'] / theirs['decode_tokens_per_s'] - 1:+.1%}"
+        longer = theirs.get("output_tokens", 1.0) / (ours.get("output_tokens", 1.0) or 1.0)
+        if ALIKE[0] <= longer <= ALIKE[1]:
+            yield f"decode speed {ours['decode_tokens_per_s'] / theirs['decode_tokens_per_s'] - 1:+.1%}"
+        else:
+            yield f"decode speed not comparable (one wrote {longer:.1f} times the tokens of the other)"
 
 
 def _bytes(count: float) -> str:
@@ -130,6 +134,7 @@ def _bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+ALIKE: Final = (0.95, 1.05)  # output of two arms whose speeds may be compared: longer answers decode in fuller batches
 COSTS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
     "capture_seconds": ("capture time", lambda value: f"{value:.2f} s"),
     "graph_bytes": ("graph memory", _bytes),

@@ -156,6 +156,14 @@ def test_the_cost_of_the_repair_is_one_sentence(tmp_path: Path) -> None:
     )
 
 
+def test_speeds_of_answers_of_unlike_length_are_not_compared(tmp_path: Path) -> None:
+    folder = stored_run(tmp_path)
+    for arm, costs in (("stock", (100.0, 2000.0)), ("patched", (80.0, 1000.0))):
+        named = dict(zip(("decode_tokens_per_s", "output_tokens"), costs, strict=True))
+        folder.write_evidence(proof(arm, engine="vllm", costs=named))
+    assert "not comparable (one wrote 2.0 times the tokens of the other)" in signoff_of(folder).facts[-1]
+
+
 def test_the_miniatures_speed_is_not_told_as_a_cost(passed: Signoff) -> None:
     assert not any("speed" in fact or "capture +" in fact for fact in passed.facts)
 
