@@ -12,7 +12,6 @@ import json
 import sys
 import tempfile
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 from tests.engines.tiny_model import write_model
@@ -31,11 +30,10 @@ def main() -> int:
         while trials.tally.kills.total() < given.kills:
             trials.trial(number)
             number += 1
+            print(f"\r{trials.tally.kills.total()} killed", end="", file=sys.stderr)
     tally = trials.tally
-    answers = len(trials.expected)
-    print(
-        json.dumps({**asdict(tally), "answers_per_run": answers, "minutes": round((time.monotonic() - began) / 60, 1)})
-    )
+    counts = {**vars(tally), "kills": dict(tally.kills), "answers_per_run": len(trials.expected)}
+    print(json.dumps({**counts, "minutes": round((time.monotonic() - began) / 60, 1)}))
     return int(bool(tally.lost or tally.doubled or tally.changed or tally.processes_left))
 
 

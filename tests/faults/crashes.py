@@ -86,7 +86,7 @@ class Trials:
     def run(self, results: Path, victim: str | None = None) -> None:
         """Start or resume the run in `results` in a process of its own; kill `victim` at a random point."""
         self.tally.resumes += bool(list_runs(results))
-        write_number = self.chance.randrange(1, 12) if victim == "write" else 0
+        write_number = self.chance.randrange(1, 6) if victim == "write" else 0
         pid = forked(lambda: serve(self.spec, results, write_number))
         if victim == "write":
             self.tally.kills["write"] += os.waitpid(pid, 0)[1] == signal.SIGKILL
