@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from evalharness.errors import RecordError, UsageError
 from evalharness.provenance import sha256_file
 from evalharness.records import SCHEMA_VERSION
-from evalharness.store import RunFolder, decode, encode
+from evalharness.store import RunFolder, decode, pretty
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -65,7 +65,7 @@ def write_manifest(folder: RunFolder, run_id: str, code: str) -> list[str]:
     if stale.exists():
         stale.unlink()
         notices.append("The signature was of the files as they were before, and was removed.")
-    folder.write_text(MANIFEST, json.dumps(json.loads(encode(manifest)), indent=1) + "\n")
+    folder.write_text(MANIFEST, pretty(manifest, indent=1))
     return notices
 
 

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -29,6 +29,11 @@ SAFE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@#-]{0,120}")
 def encode(record: object) -> str:
     """One line of strict JSON (NaN and infinities become null)."""
     return _adapter(type(record)).dump_json(record).decode()
+
+
+def pretty(record: object, indent: int = 2) -> str:
+    """A record as a file of strict JSON for people; a figure that does not exist is null."""
+    return json.dumps(json.loads(encode(record)), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def decode(kind: type[Record], text: str | bytes, where: str) -> Record:
@@ -103,7 +108,7 @@ class RunFolder:
 
     def write_run(self, run: Run) -> None:
         """Replace run.json."""
-        self.write_text("run.json", _pretty(encode(run)))
+        self.write_text("run.json", pretty(run))
 
     def read_run(self) -> Run:
         """Read run.json."""
@@ -111,7 +116,7 @@ class RunFolder:
 
     def write_evidence(self, evidence: ArmEvidence) -> None:
         """Replace evidence/<arm>.json."""
-        self.write_text(f"evidence/{_part(evidence.arm)}.json", _pretty(encode(evidence)))
+        self.write_text(f"evidence/{_part(evidence.arm)}.json", pretty(evidence))
 
     def read_evidence(self) -> dict[str, ArmEvidence]:
         """Evidence by arm, as far as it was written."""
@@ -156,12 +161,7 @@ class RunFolder:
         path = self.path / name
         with _writing(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            with temporary.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
+            replace_file(path, data)
 
     def read_text(self, name: str) -> str:
         """Read the file `name`."""
@@ -178,6 +178,16 @@ class RunFolder:
         with _writing(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace a file whole: a reader, or a crash, meets the old content or the new. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
 
 
 def run_id(created: datetime, name: str, fingerprint: str) -> str:
@@ -208,10 +218,6 @@ def find_run(results: Path, reference: str) -> RunFolder:
     if len(fitting) != 1:
         raise UnknownName("run", reference, [path.name for path in fitting or runs])
     return RunFolder(fitting[0])
-
-
-def _pretty(line: str) -> str:
-    return json.dumps(json.loads(line), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _part(name: str) -> str:
@@ -281,9 +287,3 @@ def _writing(path: Path) -> Iterator[None]:
         raise StoreError(
             f"Cannot write {path}: {error.strerror or error}.", "Free space, or choose another folder with --out."
         ) from error
-
-
-def as_mapping(record: object) -> Mapping[str, Any]:
-    """The record as plain JSON data."""
-    loaded: Mapping[str, Any] = json.loads(encode(record))
-    return loaded

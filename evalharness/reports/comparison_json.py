@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 from evalharness.records import Comparison
-from evalharness.store import as_mapping, decode
+from evalharness.store import decode, pretty
 
 
 def render(comparison: Comparison) -> str:
     """The record as indented JSON; a figure that does not exist is null."""
-    return json.dumps(as_mapping(comparison), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return pretty(comparison)
 
 
 def parse(text: str, where: str = "comparison.json") -> Comparison:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 from evalharness.reports.signoff import Signoff
-from evalharness.store import as_mapping
+from evalharness.store import pretty
 
 
 def render(signoff: Signoff) -> str:
     """The record as indented, strict JSON."""
-    return json.dumps(as_mapping(signoff), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    return pretty(signoff)

@@ -21,7 +21,7 @@ from evalharness.reports.dashboard.exports import prometheus
 from evalharness.schedule.lock import Busy, exclusive
 from evalharness.schedule.retention import prunable, prune, prune_logs
 from evalharness.schedule.send import Delivery, deliver
-from evalharness.store import RunFolder
+from evalharness.store import RunFolder, replace_file
 from evalharness.watch.events import Event, events
 from evalharness.watch.history import STOPPED, Entry, read_history
 from evalharness.watch.jobs import Job, Schedule
@@ -254,6 +254,4 @@ def _build(schedule: Schedule, results: Path, now: datetime, tell: Tell) -> None
 def _metrics(found: Sequence[Series], schedule: Schedule, now: datetime) -> None:
     if schedule.textfile is None:
         return
-    temporary = schedule.textfile.with_name(f".{schedule.textfile.name}.{os.getpid()}")
-    temporary.write_text(prometheus(found, now), encoding="utf-8")
-    temporary.replace(schedule.textfile)
+    replace_file(schedule.textfile, prometheus(found, now).encode())

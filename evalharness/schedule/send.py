@@ -15,6 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
+from evalharness.store import replace_file
 from evalharness.watch.events import Event
 from evalharness.watch.jobs import Alerts
 
@@ -142,9 +143,7 @@ def _state(folder: Path, *, dry_run: bool) -> Iterator[dict[str, Any]]:
         try:
             yield sent
         finally:
-            temporary = path.with_name(f".{path.name}.{os.getpid()}")
-            temporary.write_text(json.dumps(sent, indent=1), encoding="utf-8")
-            temporary.replace(path)
+            replace_file(path, json.dumps(sent, indent=1).encode())
 
 
 def _load(path: Path) -> dict[str, Any]:

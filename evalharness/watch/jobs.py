@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 
 from evalharness.errors import SpecError
 from evalharness.spec import NAME, Part
+from evalharness.store import replace_file
 
 FILE: Final = "schedule.yaml"
 WEEK: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -163,7 +164,5 @@ def add_job(path: Path, job: Job) -> Schedule:
     raw = dict(raw or {})
     raw["jobs"] = [*raw.get("jobs", ()), plain_job(job)]
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(yaml.safe_dump(raw, sort_keys=False), encoding="utf-8")
-    temporary.replace(path)
+    replace_file(path, yaml.safe_dump(raw, sort_keys=False).encode())
     return load_schedule(path)
