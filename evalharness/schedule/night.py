@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from evalharness.engines.group import end_group, ended_how
 from evalharness.errors import EvalHarnessError
 from evalharness.records import Outcome
 from evalharness.reports.dashboard import build
@@ -128,18 +128,13 @@ def _wait(process: subprocess.Popen[bytes], job: Job) -> tuple[int | None, str]:
     except _Stopped as stop:
         _end(process)
         return None, f"stopped by {signal.Signals(stop.number).name}"
-    return (code, f"ended with code {code}") if code >= 0 else (None, f"killed by signal {-code}")
+    return (code, f"ended with code {code}") if code >= 0 else (None, ended_how(code))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ask the child to save and stop, then end its whole group."""
-    for number, patience in ((signal.SIGINT, KILL_AFTER_S), (signal.SIGKILL, KILL_AFTER_S)):
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(patience)
-    with suppress(ProcessLookupError):  # what outlived its parent
-        os.killpg(process.pid, signal.SIGKILL)
+    if not end_group(process, signal.SIGINT, KILL_AFTER_S):
+        end_group(process, signal.SIGKILL, KILL_AFTER_S)
 
 
 class _Stopped(Exception):
