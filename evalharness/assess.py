@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from evalharness.compare import compare
 from evalharness.compare.across import RunPair, Side, compare_runs
-from evalharness.errors import RecordError, SpecError, UnknownName
+from evalharness.errors import RecordError, SpecError, UnknownName, first_fault
 from evalharness.policy import Policy, load_policy
 from evalharness.records import ArmEvidence, Comparison, Run, Sample
 from evalharness.spec import Published
@@ -71,9 +71,8 @@ def _task_names(folder: RunFolder, run: Run) -> list[str]:
     try:
         spec = _SpecAsStored.model_validate(run.spec)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{folder.path.name}/run.json: spec.{key}: {first['msg']}.", "Restore the file.") from error
+        key, fault = first_fault(error)
+        raise RecordError(f"{folder.path.name}/run.json: spec.{key}: {fault}.", "Restore the file.") from error
     return [task.name for task in spec.tasks]
 
 

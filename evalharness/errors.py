@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 
 class EvalHarnessError(Exception):
@@ -67,3 +71,9 @@ class EvidenceError(EvalHarnessError):
 
 class PairingError(EvalHarnessError):
     """Two arms that did not answer the same questions."""
+
+
+def first_fault(error: ValidationError) -> tuple[str, str]:
+    """Key of the first value that a model refused (`tasks.0.limit`; "" for the whole), and what is wrong with it."""
+    first = error.errors()[0]
+    return ".".join(str(part) for part in first["loc"]), first["msg"].removeprefix("Value error, ")

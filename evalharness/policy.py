@@ -10,7 +10,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from evalharness.errors import SpecError, UnknownName
+from evalharness.errors import SpecError, UnknownName, first_fault
 from evalharness.spec import Part
 
 Proof = Literal["settings", "replays", "capture_state"]
@@ -132,6 +132,5 @@ def _parse(text: str, where: str) -> Policy:
     except yaml.YAMLError as error:
         raise SpecError(f"Policy {where} is not valid YAML.", "Correct the line named above it.") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "policy"
-        raise SpecError(f"Policy {where}, {key}: {first['msg']}.", "Correct it in the policy file.") from error
+        key, fault = first_fault(error)
+        raise SpecError(f"Policy {where}, {key or 'policy'}: {fault}.", "Correct it in the policy file.") from error

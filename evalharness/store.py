@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from evalharness.errors import RecordError, StoreError, UnknownName, UsageError
+from evalharness.errors import RecordError, StoreError, UnknownName, UsageError, first_fault
 from evalharness.records import SCHEMA_VERSION, ArmEvidence, Cause, Run, Sample
 
 Record = TypeVar("Record")
@@ -51,9 +51,8 @@ def decode(kind: type[Record], text: str | bytes, where: str) -> Record:
     try:
         record: Record = _adapter(kind).validate_python(raw)
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"])
-        raise RecordError(f"{where} is not a {kind.__name__}: {field}: {first['msg']}.", "Restore the file.") from error
+        field, fault = first_fault(error)
+        raise RecordError(f"{where} is not a {kind.__name__}: {field}: {fault}.", "Restore the file.") from error
     return record
 
 

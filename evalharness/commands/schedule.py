@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 from rich.console import Console
 
-from evalharness.errors import SpecError
+from evalharness.errors import SpecError, first_fault
 from evalharness.schedule.night import command, look_after, run_night
 from evalharness.schedule.render import IMAGE, plan
 from evalharness.schedule.render import render as render_files
@@ -84,8 +84,8 @@ def _job(schedule: Schedule, profile: str, when: When) -> Job:
         since = datetime.now(UTC).replace(microsecond=0)
         return Job.model_validate({"name": load_spec(profile).name, "profile": profile, "since": since, **chosen})
     except ValidationError as error:
-        first = error.errors()[0]
-        raise SpecError(f"Schedule of {profile}, {first['loc'][0]}: {first['msg']}.", "Correct the option.") from error
+        key, fault = first_fault(error)
+        raise SpecError(f"Schedule of {profile}, {key}: {fault}.", "Correct the option.") from error
 
 
 def _tell(text: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
-from evalharness.errors import SpecError
+from evalharness.errors import SpecError, first_fault
 from evalharness.spec import NAME, Part
 from evalharness.store import replace_file
 
@@ -138,9 +138,8 @@ def load_schedule(path: Path) -> Schedule:
     try:
         return Schedule.model_validate(raw or {})
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "schedule"
-        raise SpecError(f"{path}, {key}: {first['msg']}.", "Correct it in the file.") from error
+        key, fault = first_fault(error)
+        raise SpecError(f"{path}, {key or 'schedule'}: {fault}.", "Correct it in the file.") from error
 
 
 def plain_job(job: Job) -> dict[str, Any]:
