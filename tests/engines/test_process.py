@@ -63,19 +63,26 @@ def gone(pid: int, within: float = 10.0) -> bool:
     return False
 
 
-def helper_pid(log: Path) -> int:
+def written(log: Path, text: str) -> str:
+    """What follows `text` in the log, once it stands there: a thread of its own writes the log."""
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        if log.exists() and "helper " in log.read_text():
-            return int(log.read_text().split("helper ")[1].split()[0])
+        _, found, rest = (log.read_text() if log.exists() else "").partition(text)
+        if found and rest.endswith("\n"):
+            return rest
         time.sleep(0.05)
-    raise AssertionError("no helper was started")
+    raise AssertionError(f"{text!r} was not printed")
+
+
+def helper_pid(log: Path) -> int:
+    return int(written(log, "helper ").split()[0])
 
 
 def test_an_engine_behaves_the_same_in_a_child(start: Start, tmp_path: Path) -> None:
     engine = start("Echo")
     assert isinstance(engine, Engine)
     engine.open(SPEC)
+    written(tmp_path / "engine.log", "loading for canary-v3")
     assert engine.use(STOCK).observed == {"capture_path": "stock"}
     answers = list(engine.generate(requests(3)))
     assert [(a.request_id, a.text, a.token_ids) for a in answers] == [
@@ -84,7 +91,7 @@ def test_an_engine_behaves_the_same_in_a_child(start: Start, tmp_path: Path) -> 
     assert engine.evidence().full_replays == 3
     engine.close()
     engine.close()
-    assert "loading for canary-v3" in (tmp_path / "engine.log").read_text()
+    assert (tmp_path / "engine.log").read_text() == "loading for canary-v3\n"
     assert (tmp_path / "stock.log").read_text().splitlines() == ["arm stock is up", "closed in order"]
 
 
