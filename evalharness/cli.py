@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -266,19 +267,32 @@ def schedule_check(
 
 
 def main() -> NoReturn:
-    """Entry point; turns every expected failure into one line and an exit code."""
+    """Entry point; turns every failure into one line and an exit code no verdict has."""
+    arguments = _debug_first(sys.argv[1:])
     try:
-        app()
-    except EvalHarnessError as error:
-        if _STATE["debug"]:
-            raise
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        app(arguments)
     except BrokenPipeError:
         sys.exit(0)
-    except OSError as error:  # a path too long, a disk that went away: the system's word is the cause
+    except Exception as error:  # noqa: BLE001 -- the last border before the user
         if _STATE["debug"]:
-            raise
-        print(f"error: {error.strerror or error}: {str(error.filename)[:100]!r}. Check the path.", file=sys.stderr)
-        sys.exit(EvalHarnessError.exit_code)
+            traceback.print_exc()
+        print(f"error: {_in_words(error)}", file=sys.stderr)
+        sys.exit(error.exit_code if isinstance(error, EvalHarnessError) else EvalHarnessError.exit_code)
     sys.exit(0)
+
+
+def _debug_first(arguments: list[str]) -> list[str]:
+    """`run --debug` means `--debug run`; what follows `--` belongs to another program."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    if "--debug" not in arguments[:end]:
+        return arguments
+    return ["--debug", *(word for word in arguments[:end] if word != "--debug"), *arguments[end:]]
+
+
+def _in_words(error: Exception) -> str:
+    if isinstance(error, EvalHarnessError):
+        return str(error)
+    if isinstance(error, OSError):  # a path too long, a disk that went away: the system's word is the cause
+        return f"{error.strerror or error}: {str(error.filename)[:100]!r}. Check the path."
+    said = " ".join(str(error).split())[:200]
+    return f"{type(error).__name__}: {said}. This is a fault of evalharness; --debug shows where it happened."

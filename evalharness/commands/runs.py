@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from pathlib import Path
+from typing import Any, Final
 
 import yaml
 from rich.console import Console
@@ -13,7 +16,7 @@ from rich.table import Table
 
 from evalharness.assess import assess_pair, read_stored
 from evalharness.engines.base import ENGINES
-from evalharness.errors import UnknownName
+from evalharness.errors import UnknownName, UsageError
 from evalharness.reports import pair
 from evalharness.reports.terminal import render
 from evalharness.runner.choose import Choice, default_profile, resolve
@@ -25,6 +28,7 @@ from evalharness.store import RunFolder, find_run, list_runs
 
 INTERRUPTED = 130
 PIPE_WIDTH = 100
+OPTIONS: Final = {"reference": "a profile", "settings": "--set", "stop_early": "--stop-early"}  # as a user writes them
 console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
@@ -34,17 +38,32 @@ def run(choice: Choice, out: Path, resume: str | None, dry_run: bool) -> int:
 
     listener = RichListener(console)
     if resume is not None:
+        _nothing_but_the_run(choice)
         target = find_run(out, resume)
-        return _watched(lambda: local.resume(target, listener), listener)
+        if dry_run:
+            return _print_spec(target.read_run().spec)
+        return _watched(lambda: local.resume(target, listener), listener, out)
     reference = choice.reference
     if reference is None:
         reference, why = default_profile(choice)
         console.print(f"profile {reference}: {escape(why)}")
     spec = resolve(choice, reference)
     if dry_run:
-        console.print(yaml.safe_dump(spec.model_dump(mode="json"), sort_keys=False), markup=False)
-        return 0
-    return _watched(lambda: local.start(spec, out, listener), listener)
+        return _print_spec(spec.model_dump(mode="json"))
+    return _watched(lambda: local.start(spec, out, listener), listener, out)
+
+
+def _nothing_but_the_run(choice: Choice) -> None:
+    """A run goes on as it was begun: an option that would be ignored is refused."""
+    given = [field.name for field in fields(choice) if getattr(choice, field.name) != field.default]
+    if given:
+        named = ", ".join(OPTIONS.get(name, f"--{name}") for name in given)
+        raise UsageError(f"--resume keeps the spec of its run; {named} cannot change it.", "Leave it out.")
+
+
+def _print_spec(spec: Mapping[str, Any]) -> int:
+    console.print(yaml.safe_dump(dict(spec), sort_keys=False), markup=False, soft_wrap=True)
+    return 0
 
 
 def list_names(what: str, out: Path) -> None:
@@ -90,13 +109,14 @@ LISTS: dict[str, Callable[[Path], Mapping[str, str]]] = {
 }
 
 
-def _watched(work: Callable[[], RunFolder], listener: RichListener) -> int:
+def _watched(work: Callable[[], RunFolder], listener: RichListener, out: Path) -> int:
     try:
         folder = work()
     except KeyboardInterrupt:
         listener.close()
-        name = listener.run_id or "latest"
-        console.print(f"interrupted: finished answers are saved; go on with: evalharness run --resume {name}")
+        place = "" if out == Path("results") else f" --out {shlex.quote(str(out))}"
+        command = f"evalharness run --resume {listener.run_id or 'latest'}{place}"
+        console.print(f"interrupted: finished answers are saved; go on with: {command}", markup=False, soft_wrap=True)
         return INTERRUPTED
     finally:
         listener.close()
@@ -110,7 +130,7 @@ def _report(folder: RunFolder) -> int:
     for notice in seal(folder, stored, comparison):
         console.print(f"note: {notice}", markup=False)
     console.print(render(comparison))
-    console.print(f"written to {folder.path}", markup=False)
+    console.print(f"written to {folder.path}", markup=False, soft_wrap=True)
     return comparison.verdict.outcome.exit_code
 
 

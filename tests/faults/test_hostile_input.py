@@ -372,7 +372,12 @@ WORDS = TEXT.filter(lambda text: "\x00" not in text)  # no argument of a process
 @fuzz
 @given(COMMANDS, WORDS, WORDS)
 def test_any_words_on_the_command_line_end_in_a_result_or_one_clear_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...], one: str, two: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: tuple[str, ...],
+    one: str,
+    two: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = iter((one, two))
@@ -380,6 +385,7 @@ def test_any_words_on_the_command_line_end_in_a_result_or_one_clear_error(
     monkeypatch.setattr(sys, "argv", ["evalharness", *arguments])
     with pytest.raises(SystemExit):
         cli.main()
+    assert "a fault of evalharness" not in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,81 @@
+"""The command line's own promises: options nothing ignores, faults in one line, specs that can be read back."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from evalharness import cli
+from tests.stored_runs import stored_run
+
+
+def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
+    """The exit code of `evalharness WORDS` in this process."""
+    monkeypatch.setattr(sys, "argv", ["evalharness", *words])
+    monkeypatch.setattr(cli, "_STATE", {"debug": False})
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize("words", [("--debug", "run", "canry-v3"), ("run", "canry-v3", "--debug")])
+def test_debug_shows_the_traceback_wherever_it_stands_and_keeps_the_exit_code(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, *words) == 2
+    shown = capsys.readouterr().err
+    assert "Traceback" in shown
+    assert shown.endswith("error: Unknown profile 'canry-v3'. Did you mean: canary-v3?\n")
+
+
+def test_a_fault_of_this_program_is_one_line_and_no_verdict(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("evalharness.commands.runs.examine", lambda _: 1 / 0)
+    assert called(monkeypatch, "doctor") == 5
+    line = capsys.readouterr().err
+    assert line.startswith("error: ZeroDivisionError: division by zero. This is a fault of evalharness; --debug")
+    assert line.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--limit", "3"), "--limit"),
+        (("--set", "seed=1"), "--set"),
+        (("canary-v3", "--arms", "eager"), "a profile, --arms"),
+    ],
+)
+def test_resume_refuses_an_option_it_would_ignore(
+    words: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert called(monkeypatch, "run", "--resume", "latest", *words) == 2
+    assert f"; {named} cannot change it. Leave it out." in capsys.readouterr().err
+
+
+def test_a_dry_run_prints_yaml_that_reads_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = "long words " * 30
+    assert called(monkeypatch, "run", "canary-v3", "--set", f"description={words}", "--dry-run") == 0
+    assert yaml.safe_load(capsys.readouterr().out)["description"] == words.strip()
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_a_resumption_shows_the_stored_spec_and_starts_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored_run(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    assert called(monkeypatch, "run", "--resume", folder.path.name, "--out", str(tmp_path), "--dry-run") == 0
+    assert yaml.safe_load(capsys.readouterr().out) == folder.read_run().spec
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = "{'numpy', 'pandas', 'scipy', 'lm_eval', 'pydantic', 'yaml', 'datasets'}"
+    probe = f"import sys, evalharness.cli; print(sorted({heavy} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
