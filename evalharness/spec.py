@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
 import yaml
@@ -18,6 +18,7 @@ from evalharness.errors import SpecError, UnknownName
 
 Capture = Literal["eager", "stock", "patched", "native"]
 CAPTURES: tuple[str, ...] = ("eager", "stock", "patched", "native")
+EXTRA: Final = "extra_forbidden"  # what pydantic calls an unknown key
 
 
 def portable(path: Path) -> Path:
@@ -294,10 +295,14 @@ def _read(reference: str) -> dict[str, Any]:
 def _file_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SpecError(
-            f"Cannot read spec {path}: {error}.", "Give a profile name or an existing YAML file."
-        ) from error
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    except UnicodeDecodeError as error:
+        raise _unreadable(path, "it is not UTF-8 text") from error
+
+
+def _unreadable(path: Path, why: str) -> SpecError:
+    return SpecError(f"Cannot read spec {path}: {why}.", "Give a profile name or an existing YAML file.")
 
 
 def _profile(file_name: str) -> dict[str, Any]:
@@ -359,12 +364,22 @@ def _index(items: list[Any], part: str, setting: str) -> int:
 
 
 def _in_words(error: ValidationError) -> SpecError:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in {"emulated", "vllm", "endpoint"}) or "spec"
-    if first["type"] == "extra_forbidden":
+    faults = error.errors()
+    first = next((fault for fault in faults if fault["type"] == EXTRA), faults[0])  # a typo also leaves a key missing
+    where = ".".join(str(part) for part in first["loc"] if part not in {"emulated", "vllm", "endpoint"})
+    if first["type"] == EXTRA:
         return SpecError(f"Unknown key {where!r} in the spec.", _nearest_key(str(first["loc"][-1])))
-    said = _one_line(first["msg"].removeprefix("Value error, "))
-    return SpecError(f"Spec value {where}: {said}.", "Correct it in the spec, or with --set.")
+    if first["type"] == "union_tag_invalid":
+        return SpecError(f"Unknown {where} kind {first['ctx']['tag']!r}.", _nearest_kind(first["ctx"]))
+    said = _one_line(first["msg"].removeprefix("Value error, ")).replace("a valid tuple", "a list")
+    subject = f"Spec value {where}" if where else "The spec"
+    return SpecError(f"{subject}: {said}.", "Correct it in the spec, or with --set.")
+
+
+def _nearest_kind(context: Mapping[str, Any]) -> str:
+    kinds = re.findall(r"\w+", context["expected_tags"])
+    near = difflib.get_close_matches(context["tag"], kinds, n=1, cutoff=0.5)
+    return f"Did you mean: {near[0]}?" if near else f"Choose from: {', '.join(kinds)}."
 
 
 def _nearest_key(key: str) -> str:

@@ -30,6 +30,9 @@ def test_settings_reach_nested_and_named_items() -> None:
         ("seed=-1", "greater than or equal"),
         ("arms=[eager, eager]", "eager#2"),
         ("name=../up", "pattern"),
+        ("engine.kind=emulatd", "Did you mean: emulated?"),
+        ("engine.kind=quantum", "Choose from: emulated, vllm, endpoint."),
+        ("arms=eager", "a list"),
     ],
 )
 def test_a_mistaken_setting_names_the_remedy(setting: str, hint: str) -> None:
@@ -52,6 +55,13 @@ def test_a_spec_file_is_read_safely(tmp_path: Path) -> None:
         load_spec(str(bad))
     with pytest.raises(SpecError, match="Cannot read spec"):
         load_spec(str(tmp_path / "absent.yaml"))
+
+
+def test_a_misspelt_key_is_named_before_the_one_it_leaves_missing(tmp_path: Path) -> None:
+    typo = tmp_path / "spec.yaml"
+    typo.write_text("name: x\nengin: {kind: emulated, model: canary-v3}\narms: [eager]\ntasks: [gsm8k_canary]\n")
+    with pytest.raises(SpecError, match=r"Unknown key 'engin' .* Did you mean: engine"):
+        load_spec(str(typo))
 
 
 def test_an_arm_may_carry_a_server_and_a_repeat_number() -> None:
