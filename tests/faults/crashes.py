@@ -28,6 +28,7 @@ from evalharness.store import RunFolder, list_runs
 
 MARK = "EVALHARNESS_CRASH_TRIAL"
 VICTIMS = ("harness", "child", "worker", "write")
+LIVES = {"harness": 1.0, "child": 0.7, "worker": 0.4}  # shares of a run for which they are there
 GONE_WITHIN_S = 10.0
 Answers = dict[tuple[str, str, tuple[str, int, int]], tuple[Any, ...]]
 
@@ -91,28 +92,25 @@ class Trials:
         if victim == "write":
             self.tally.kills["write"] += os.waitpid(pid, 0)[1] == signal.SIGKILL
         elif victim is not None:
-            self._kill(pid, victim, self.chance.uniform(0, self.seconds))
+            self._kill(pid, victim, self.chance.uniform(0, self.seconds * LIVES[victim]))
         else:
             status = os.waitpid(pid, 0)[1]
             assert status == 0, f"the harness ended with status {status}"
         self.tally.processes_left += len(left_over())
 
     def _kill(self, pid: int, victim: str, after_s: float) -> None:
-        began = time.monotonic()
-        deadline = began + after_s
-        target: int | None = None
-        while time.monotonic() < deadline + self.seconds:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                self.seconds = min(self.seconds, time.monotonic() - began)  # done before: aim earlier
-                return
+        """Kill the victim `after_s` seconds after it appeared, unless the run is done before."""
+        began, due = time.monotonic(), float("inf")
+        while not os.waitpid(pid, os.WNOHANG)[0]:
             target = find(pid, victim)
-            if target is not None and time.monotonic() >= deadline:
-                break
+            if target is not None:
+                due = min(due, time.monotonic() + after_s)
+                if time.monotonic() >= due and killed(target):
+                    self.tally.kills[victim] += 1
+                    os.waitpid(pid, 0)
+                    return
             time.sleep(0.005)
-        if target is not None:
-            os.kill(target, signal.SIGKILL)
-            self.tally.kills[victim] += 1
-        os.waitpid(pid, 0)
+        self.seconds = min(self.seconds, time.monotonic() - began)  # done before: aim earlier
 
     def check(self, results: Path, number: int) -> None:
         """Count what differs from the unbroken run."""
@@ -214,6 +212,15 @@ def find(harness: int, victim: str) -> int | None:
     if child is None or victim == "child":
         return child
     return child_of(child)
+
+
+def killed(pid: int) -> bool:
+    """Kill it; False: it had just ended by itself."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def child_of(parent: int) -> int | None:
