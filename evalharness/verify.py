@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from evalharness.rescore import Change
 
 TOLERANCE: Final = 1e-9  # relative: another processor may add in another order
-LISTED: Final = 40  # differences named of one file
+LISTED: Final = 8  # differences named of one file: what was changed should not drown in what follows from it
 _STREAM: Final = re.compile(rb"stream\r?\n(.*?)\r?\n?endstream", re.DOTALL)
 
 

@@ -144,6 +144,16 @@ def test_missing_evidence_is_invalid_unless_the_policy_asks_for_none() -> None:
     assert "taken on trust" in trusting.notes[0]
 
 
+@pytest.mark.parametrize("state", [ArmState.PENDING, ArmState.RUNNING])
+def test_an_unfinished_arm_is_not_accused_of_another_path(state: ArmState) -> None:
+    run = run_of(ARMS)
+    arms = tuple(replace(arm, state=state) if arm.name == "patched" else arm for arm in run.arms)
+    evidence = {"eager": proof("eager"), "stock": proof("stock"), "patched": proof("patched", full_replays=0)}
+    found = judge(release(), evidence, run=replace(run, arms=arms))
+    assert found.verdict.outcome is Outcome.INCONCLUSIVE
+    assert reasons(found) == "gsm8k_canary: Arm patched has not finished; resume the run."
+
+
 # --- infrastructure and coverage -------------------------------------------------------------------------
 
 

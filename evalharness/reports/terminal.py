@@ -1,11 +1,12 @@
-"""The table a run ends with, for a terminal of 100 columns."""
+"""The table a run ends with, for a terminal of 100 columns; three arms fit 80."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -29,6 +30,7 @@ STYLES: Final = {
     Outcome.INVALID: "bold magenta",
     Outcome.ERROR: "bold red",
 }
+UNLIMITED: Final = 10_000
 
 
 def render(comparison: Comparison) -> RenderableType:
@@ -38,11 +40,23 @@ def render(comparison: Comparison) -> RenderableType:
     below = [*agreement_lines(comparison), *map(plain, paces), *published_lines(comparison)]
     below += map(plain, comparison.notes)
     lines = [Text(line, style="dim") for line in below]
-    return Group(Text(header(comparison)), _table(comparison), *lines, _verdict(comparison))
+    return Group(Text(header(comparison)), _Fitted(comparison), *lines, _verdict(comparison))
 
 
-def _table(comparison: Comparison) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
+@dataclass(frozen=True, slots=True)
+class _Fitted:
+    """The table, drawn closer together where the terminal is too narrow: a figure is folded only after that."""
+
+    comparison: Comparison
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        roomy = _table(self.comparison, 1)
+        needed = console.measure(roomy, options=options.update_width(UNLIMITED)).maximum
+        yield roomy if needed <= options.max_width else _table(self.comparison, 0)
+
+
+def _table(comparison: Comparison, padding: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, padding))
     table.add_column("task", no_wrap=True)
     table.add_column("metric", overflow="fold")
     table.add_column("n", justify="right")

@@ -33,6 +33,18 @@ def test_it_fits_a_hundred_columns_with_five_arms() -> None:
     assert "1.000" in text
 
 
+def test_three_arms_fit_eighty_columns_without_a_folded_figure() -> None:
+    found = judge(faulty_release())
+    narrow = shown(found, width=80)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert _words(narrow) == _words(shown(found))
+
+
+def _words(text: str) -> list[str]:
+    """All but the rules, whose length is the table's."""
+    return [word for word in text.split() if set(word) != {"\u2500"}]
+
+
 def test_a_missing_arm_is_a_dash() -> None:
     samples = {"gsm8k_canary": {"eager": answers("eager", np.ones(250)), "native": answers("native", np.ones(250))}}
     found = judge(samples, run=run_of(["eager", "native", "stock"]))
