@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from evalharness.capture.paths import capture_path
 from evalharness.records import ArmEvidence, ArmSummary
 
-STATE_SHARED: Final = {"stock": True, "patched": False}  # what each capture path means: one attention state or two
 NO_GRAPHS: Final = "eager"
 PATH: Final = "capture_path"
 
@@ -40,14 +40,14 @@ def _replays(arm: ArmSummary, evidence: ArmEvidence) -> Iterator[str]:
 
 
 def _capture_state(arm: ArmSummary, evidence: ArmEvidence) -> Iterator[str]:
-    expected = STATE_SHARED.get(arm.capture)
-    if expected is None:
+    path = capture_path(arm.capture)
+    if path is None or path.shares_state is None:
         return
     if not evidence.descriptors:
         yield f"Arm {arm.name} shows no captured graph."
-    wrong = [d.descriptor for d in evidence.descriptors if d.shared is not expected]
+    wrong = [d.descriptor for d in evidence.descriptors if d.shared is not path.shares_state]
     if wrong:
-        kind = "shared" if expected else "fresh"
+        kind = "shared" if path.shares_state else "fresh"
         yield f"Arm {arm.name}: {len(wrong)} of {len(evidence.descriptors)} graphs lack a {kind} state ({wrong[0]})."
 
 

@@ -20,8 +20,8 @@ from evalharness.store import RunFolder
 
 DRAWN_BY: Final = ("jinja2", "markupsafe", "reportlab")
 DECIDING: Final = frozenset(
-    {"compare", "stats", "reports", "arms.py", "assess.py", "evidence.py", "gate.py", "policy.py", "records.py",
-     "store.py", "table.py"}
+    {"compare", "stats", "reports", "arms.py", "assess.py", "capture/paths.py", "evidence.py", "gate.py", "policy.py",
+     "records.py", "store.py", "table.py"}
 )  # fmt: skip
 
 
@@ -46,9 +46,9 @@ def code_version() -> str:
     digest = hashlib.sha256()
     package = Path(__file__).parent
     for path in sorted(p for p in package.rglob("*") if p.suffix in {".py", ".html", ".css"}):
-        parts = path.relative_to(package).parts
-        if parts[0] in DECIDING and "dashboard" not in parts:
-            digest.update("/".join(parts).encode() + b"\0" + path.read_bytes() + b"\0")
+        name = path.relative_to(package).as_posix()
+        if not DECIDING.isdisjoint((name, name.partition("/")[0])) and "/dashboard/" not in name:
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
     versions = [*(f"{name} {_version(name)}" for name in DRAWN_BY), unicodedata.unidata_version]
     digest.update("\n".join(versions).encode())
     return digest.hexdigest()

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 import yaml
@@ -17,7 +17,7 @@ from evalharness.arms import PATTERN, at_a_time, base_name
 from evalharness.errors import SpecError, UnknownName
 
 Capture = Literal["eager", "stock", "patched", "native"]
-CAPTURES: tuple[str, ...] = ("eager", "stock", "patched", "native")
+CAPTURES: Final[tuple[str, ...]] = get_args(Capture)
 EXTRA: Final = "extra_forbidden"  # what pydantic calls an unknown key
 
 

@@ -8,14 +8,17 @@ from pathlib import Path
 import pytest
 
 import evalharness
+from evalharness.capture.paths import CAPTURE_PATHS
+from evalharness.spec import CAPTURES
 
 PACKAGE = Path(evalharness.__file__).parent
-# DESIGN: a module imports only from those above it.
+# docs/ARCHITECTURE.md: a module imports only from those above it.
 ORDER = [
     "errors",
     "arms",
     "redact",
     "records",
+    "capture",
     "spec",
     "provenance",
     "store",
@@ -29,7 +32,6 @@ ORDER = [
     "assess",
     "watch",
     "reasoning",
-    "capture",
     "canary",
     "engines",
     "scoring",
@@ -81,6 +83,10 @@ def test_modules_stay_readable(path: Path) -> None:
     functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     long = [f.name for f in functions if (f.end_lineno or 0) - f.lineno > 60]
     assert not long
+
+
+def test_every_capture_path_can_be_named_in_a_spec() -> None:
+    assert tuple(CAPTURE_PATHS) == tuple(name for name in CAPTURES if name != "eager")
 
 
 def test_help_loads_none_of_the_heavy_libraries() -> None:

@@ -23,6 +23,7 @@ from evalharness.reports.dashboard.chart import (
     steps,
     svg,
 )
+from evalharness.spec import CAPTURES
 from evalharness.watch.drift import Shift, Watch
 from evalharness.watch.events import Event, task_watch
 from evalharness.watch.history import Score
@@ -31,7 +32,6 @@ from evalharness.watch.nights import Night, Series, Status
 TABLE_NIGHTS: Final = 400  # rows of the table; the chart shows every night
 DAY: Final = timedelta(days=1)
 RELEASE: Final = re.compile(r"\d+\.\d+(\.\d+)?")
-CAPTURES: Final = ("eager", "stock", "patched", "native")
 
 
 @dataclass(frozen=True, slots=True)
