@@ -19,7 +19,7 @@ from evalharness.errors import EvalHarnessError, SpecError, UnknownName, UsageEr
 from evalharness.manifest import MANIFEST, SIGNATURE, Manifest, changes, check_signature, read_manifest
 from evalharness.policy import Policy, load_policy
 from evalharness.records import Comparison
-from evalharness.reports import REPORTS, SIGNOFF, write_signoff, write_tables
+from evalharness.reports import REPORTS, present, write_signoff, write_tables
 from evalharness.reports.signoff import build
 from evalharness.seal import code_version
 from evalharness.store import RunFolder
@@ -151,12 +151,11 @@ class _Checks:
             self.notes.append(f"The policy {name!r} that the run was judged by is not the one found here.")
 
     def _remade(self, stored: Stored, comparison: Comparison) -> dict[str, bytes]:
-        present = [name for name, files in SIGNOFF.items() if any((self.folder.path / f).exists() for f, _ in files)]
         tables = {name: text.encode() for name, text in write_tables(comparison).items()}
         for file, _ in REPORTS.values():
             if not (self.folder.path / file).exists():
                 self.problems.append(f"{file} is missing: write it with evalharness compare.")
-        return tables | write_signoff(build(stored, comparison), present)
+        return tables | write_signoff(build(stored, comparison), present(self.folder.path))
 
     def _compare(self, name: str, kept: bytes, made: bytes) -> None:
         reader = FIGURES.get(Path(name).suffix)

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
 from evalharness import cli
+from evalharness.records import ArmState
 from tests.stored_runs import stored_run
 
 
@@ -72,6 +74,21 @@ def test_a_dry_run_of_a_resumption_shows_the_stored_spec_and_starts_nothing(
     assert called(monkeypatch, "run", "--resume", folder.path.name, "--out", str(tmp_path), "--dry-run") == 0
     assert yaml.safe_load(capsys.readouterr().out) == folder.read_run().spec
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_compared_anew_keeps_no_report_of_its_earlier_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = stored_run(tmp_path, {"gsm8k_canary": (250, 1)})
+    run = folder.read_run()
+    unfinished = replace(run.arms[-1], state=ArmState.RUNNING)
+    folder.write_run(replace(run, arms=(*run.arms[:-1], unfinished)))
+    place = ("--out", str(tmp_path))
+    assert called(monkeypatch, "report", "latest", "--results", str(tmp_path), "--format", "html,md") == 3
+    folder.write_run(run)
+    assert called(monkeypatch, "compare", "latest", *place) == 0
+    assert called(monkeypatch, "verify", "latest", *place) == 0, capsys.readouterr().out
+    assert "<title>PASS" in (folder.path / "signoff.html").read_text()
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -17,7 +17,7 @@ from rich.table import Table
 from evalharness.assess import assess_pair, read_stored
 from evalharness.engines.base import ENGINES
 from evalharness.errors import UnknownName, UsageError
-from evalharness.reports import pair
+from evalharness.reports import pair, present
 from evalharness.reports.terminal import render
 from evalharness.runner.choose import Choice, default_profile, resolve
 from evalharness.runner.doctor import examine
@@ -127,7 +127,7 @@ def _report(folder: RunFolder) -> int:
     """Compare a stored run, write its tables into its folder, print them."""
     stored = read_stored(folder)
     comparison = stored.comparison
-    for notice in seal(folder, stored, comparison):
+    for notice in seal(folder, stored, comparison, present(folder.path)):  # no report is left of an earlier state
         console.print(f"note: {notice}", markup=False)
     console.print(render(comparison))
     console.print(f"written to {folder.path}", markup=False, soft_wrap=True)

@@ -10,6 +10,7 @@ from evalharness.records import Comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
     from evalharness.reports.signoff import Signoff
 
@@ -36,6 +37,11 @@ SIGNOFF: dict[str, tuple[tuple[str, str], ...]] = {
 def write_tables(comparison: Comparison) -> dict[str, str]:
     """File name -> text of every report in REPORTS; the store writes them."""
     return {file: str(import_module(module).render(comparison)) for file, module in REPORTS.values()}
+
+
+def present(folder: Path) -> list[str]:
+    """The sign-off formats that a run folder holds."""
+    return [name for name, files in SIGNOFF.items() if any((folder / file).exists() for file, _ in files)]
 
 
 def write_signoff(signoff: Signoff, formats: Iterable[str]) -> dict[str, bytes]:
