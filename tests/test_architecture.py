@@ -1,6 +1,7 @@
-"""Imports run one way, nothing outside capture/ knows which path is the faulty one, start-up stays light."""
+"""Imports run one way, what makes or scores an answer knows no capture path by name, start-up stays light."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,40 +13,8 @@ from evalharness.capture.paths import CAPTURE_PATHS
 from evalharness.spec import CAPTURES
 
 PACKAGE = Path(evalharness.__file__).parent
-# docs/ARCHITECTURE.md: a module imports only from those above it.
-ORDER = [
-    "errors",
-    "arms",
-    "redact",
-    "records",
-    "capture",
-    "spec",
-    "provenance",
-    "store",
-    "manifest",
-    "table",
-    "stats",
-    "policy",
-    "evidence",
-    "gate",
-    "compare",
-    "assess",
-    "watch",
-    "reasoning",
-    "canary",
-    "engines",
-    "scoring",
-    "importing",
-    "rescore",
-    "runner",
-    "reports",
-    "seal",
-    "verify",
-    "schedule",
-    "commands",
-    "cli",
-    "__main__",
-]
+TABLE = (Path(__file__).parents[1] / "docs" / "ARCHITECTURE.md").read_text().partition("## Where")[0]
+ORDER = [*re.findall(r"^\| `(\w+)` \|", TABLE, re.MULTILINE), "__main__"]  # a module imports only from those above it
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 
@@ -83,6 +52,19 @@ def test_modules_stay_readable(path: Path) -> None:
     functions = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
     long = [f.name for f in functions if (f.end_lineno or 0) - f.lineno > 60]
     assert not long
+
+
+def test_every_module_of_the_documented_order_is_there() -> None:
+    present = {path.relative_to(PACKAGE).with_suffix("").parts[0] for path in MODULES}
+    assert present - {"__init__", "profiles", "policies"} == set(ORDER)
+
+
+@pytest.mark.parametrize("folder", ["canary", "engines", "scoring", "runner"])
+def test_what_makes_or_scores_an_answer_knows_no_capture_path_by_name(folder: str) -> None:
+    nodes = [node for path in (PACKAGE / folder).rglob("*.py") for node in ast.walk(ast.parse(path.read_text()))]
+    words = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    assert len(words) > 10
+    assert not words & CAPTURE_PATHS.keys()
 
 
 def test_every_capture_path_can_be_named_in_a_spec() -> None:
