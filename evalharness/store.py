@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -23,6 +24,7 @@ STAMP = "%Y%m%dT%H%M%SZ"
 _ADAPTERS: dict[type[Any], TypeAdapter[Any]] = {}
 FILE_SUFFIXES = {".json", ".jsonl", ".csv", ".md", ".html", ".pdf", ".yaml", ".yml", ".txt"}
 PRUNED = "pruned.txt"  # stands in a run's folder once its answers were deleted by a retention policy
+NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 SAFE_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@#-]{0,120}")
 
 
@@ -182,11 +184,15 @@ class RunFolder:
 def replace_file(path: Path, data: bytes) -> None:
     """Replace a file whole: a reader, or a crash, meets the old content or the new. Raises OSError."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def run_id(created: datetime, name: str, fingerprint: str) -> str:
@@ -283,6 +289,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        room = "Free space, or choose" if error.errno in NO_ROOM else "Choose"
         raise StoreError(
-            f"Cannot write {path}: {error.strerror or error}.", "Free space, or choose another folder with --out."
+            f"Cannot write {path}: {error.strerror or error}.", f"{room} another folder with --out."
         ) from error

@@ -10,6 +10,7 @@ import yaml
 
 from evalharness import cli
 from evalharness.records import ArmState
+from evalharness.runner.listener import Listener
 from tests.stored_runs import stored_run
 
 
@@ -89,6 +90,35 @@ def test_a_run_compared_anew_keeps_no_report_of_its_earlier_state(
     assert called(monkeypatch, "compare", "latest", *place) == 0
     assert called(monkeypatch, "verify", "latest", *place) == 0, capsys.readouterr().out
     assert "<title>PASS" in (folder.path / "signoff.html").read_text()
+
+
+def test_a_folder_that_may_not_be_written_is_not_called_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    assert called(monkeypatch, "run", "canary-v3", "--limit", "2", "--out", str(tmp_path / "file")) == 5
+    assert capsys.readouterr().err.endswith("file: File exists. Choose another folder with --out.\n")
+
+
+@pytest.mark.parametrize(
+    ("run_id", "out", "words"),
+    [
+        ("", "results", "nothing was changed; give the same command again"),
+        ("20261201T120000Z-a-abababab", "results", "evalharness run --resume 20261201T120000Z-a-abababab"),
+        ("20261201T120000Z-a-abababab", "my results", "--resume 20261201T120000Z-a-abababab --out 'my results'"),
+    ],
+)
+def test_an_interrupted_user_is_told_the_command_that_goes_on(
+    run_id: str, out: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(_spec: object, _out: object, listener: Listener) -> None:
+        if run_id:
+            listener.run_started(run_id, 3, 2)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("evalharness.runner.local.start", interrupted)
+    assert called(monkeypatch, "run", "canary-v3", "--out", out) == 130
+    assert capsys.readouterr().out.endswith(f"{words}\n")
 
 
 def test_help_loads_nothing_heavy() -> None:

@@ -114,13 +114,19 @@ def _watched(work: Callable[[], RunFolder], listener: RichListener, out: Path) -
         folder = work()
     except KeyboardInterrupt:
         listener.close()
-        place = "" if out == Path("results") else f" --out {shlex.quote(str(out))}"
-        command = f"evalharness run --resume {listener.run_id or 'latest'}{place}"
-        console.print(f"interrupted: finished answers are saved; go on with: {command}", markup=False, soft_wrap=True)
+        console.print(_how_to_go_on(listener.run_id, out), markup=False, soft_wrap=True)
         return INTERRUPTED
     finally:
         listener.close()
     return _report(folder)
+
+
+def _how_to_go_on(run_id: str, out: Path) -> str:
+    """What an interrupted user is told; the command stands at the end of one line, to be copied."""
+    if not run_id:
+        return "interrupted before it began: nothing was changed; give the same command again"
+    place = "" if out == Path("results") else f" --out {shlex.quote(str(out))}"
+    return f"interrupted: finished answers are saved; go on with: evalharness run --resume {run_id}{place}"
 
 
 def _report(folder: RunFolder) -> int:
