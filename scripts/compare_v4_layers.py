@@ -31,9 +31,9 @@ import numpy as np
 import torch
 from torch.nn import functional
 
+from evalharness.canary import v4_widen
 from evalharness.canary.models import local_model
 from evalharness.canary.tokenizer import BOS, encode_plain
-from evalharness.canary.v4_widen import servable
 
 Tensor = torch.Tensor
 PROMPT = (
@@ -174,6 +174,22 @@ def _linear(name: str, recorder: Recorder) -> Callable[..., None]:
     return hook
 
 
+def watch_quantisation(recorder: Recorder, modules: Iterable[Any]) -> None:
+    """Compare what vLLM's activation quantisation made of its input with that input, wherever `modules` call it."""
+
+    def checked(quantise: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
+        def compared(rows: Tensor, group_size: int, *rest: Any, **options: Any) -> tuple[Tensor, Tensor]:
+            values, scales = quantise(rows, group_size, *rest, **options)
+            whole = values.float() * scales.float().repeat_interleave(group_size, -1)
+            recorder.add(f"  quantised {list(rows.shape)}", whole, distance(whole, rows))
+            return values, scales
+
+        return compared
+
+    for module in modules:
+        module.per_token_group_quant_fp8 = checked(module.per_token_group_quant_fp8)
+
+
 def mixed(
     streams: Tensor, fn: Tensor, scale: Tensor, base: Tensor, norm: Tensor, layer: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -275,6 +291,7 @@ def serve(folder: Path, options: argparse.Namespace) -> Recorder:
     """Run vLLM over the prompt, then the answer's tokens one by one."""
     os.environ |= {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_USE_V2_MODEL_RUNNER": "1"}
     os.environ |= {"VLLM_ALLOW_INSECURE_SERIALIZATION": "1", "VLLM_DEEP_GEMM_WARMUP": "skip"}
+    v4_widen.HIDDEN_NEEDED = options.width
     if options.no_pdl:
         without_pdl()
     import vllm
@@ -283,11 +300,16 @@ def serve(folder: Path, options: argparse.Namespace) -> Recorder:
     if options.mhc == "torch":
         mhc_in_torch()
     llm = vllm.LLM(
-        model=str(servable(folder)), tokenizer_mode="hf", dtype="bfloat16", kv_cache_dtype="fp8", max_model_len=2048,
-        max_num_seqs=1, max_num_batched_tokens=256, enforce_eager=True, gpu_memory_utilization=0.1,
-        enable_prefix_caching=False,
+        model=str(v4_widen.servable(folder)), tokenizer_mode="hf", dtype="bfloat16", kv_cache_dtype="fp8",
+        max_model_len=2048, max_num_seqs=1, max_num_batched_tokens=256, enforce_eager=True,
+        gpu_memory_utilization=0.1, enable_prefix_caching=False,
     )  # fmt: skip
     recorder = Recorder(forced=encode_plain(ANSWER))
+    if not options.light:
+        from vllm.model_executor.layers.fused_moe import utils
+        from vllm.model_executor.layers.quantization.utils import fp8_utils
+
+        watch_quantisation(recorder, (fp8_utils, utils))
     llm.apply_model(lambda model: watch(model, recorder, light=options.light))
     params = vllm.SamplingParams(temperature=0.0, max_tokens=options.steps + 1, ignore_eos=True)
     llm.generate([{"prompt_token_ids": prompt_tokens()}], params, use_tqdm=False)
@@ -324,6 +346,7 @@ def main() -> None:
     parser.add_argument("--mhc", choices=("stock", "torch"), default="stock")
     parser.add_argument("--no-pdl", action="store_true")
     parser.add_argument("--light", action="store_true")
+    parser.add_argument("--width", type=int, default=v4_widen.HIDDEN_NEEDED, help="4096 is DeepSeek V4 Flash's")
     options = parser.parse_args()
     if options.what == "reference" or not options.file.is_file():
         np.savez_compressed(options.file, **reference(options.folder))

@@ -142,6 +142,17 @@ def test_what_is_not_finite_has_an_infinite_error() -> None:
     assert math.isinf(compare.distance(torch.tensor([1.0, math.nan]), torch.ones(2)))
 
 
+def test_a_quantisation_that_loses_its_input_is_marked() -> None:
+    def quantise(rows: Any, group_size: int) -> tuple[Any, Any]:
+        return torch.zeros_like(rows), torch.ones(len(rows), rows.shape[1] // group_size)
+
+    module, recorder = type("Module", (), {"per_token_group_quant_fp8": staticmethod(quantise)}), compare.Recorder()
+    recorder.add("embed", torch.ones(1))
+    compare.watch_quantisation(recorder, [module])
+    module.per_token_group_quant_fp8(torch.ones(2, 256), group_size=128)
+    assert recorder.steps[0][1][2] == 1.0
+
+
 def test_parameters_that_no_tensor_was_written_to_are_named(model: Model) -> None:
     compare.poison(model)
     for name, parameter in model.named_parameters():
