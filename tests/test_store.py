@@ -122,6 +122,14 @@ def test_an_interrupted_replacement_leaves_the_old_file(folder: RunFolder, monke
     assert folder.read_run() == before
 
 
+def test_a_replacement_that_fails_leaves_nothing_behind(folder: RunFolder) -> None:
+    (folder.path / "comparison.md").mkdir()
+    before = sorted(folder.path.rglob("*"))
+    with pytest.raises(StoreError, match="Cannot write"):
+        folder.write_text("comparison.md", "new")
+    assert sorted(folder.path.rglob("*")) == before
+
+
 def test_runs_are_found_by_path_id_prefix_or_latest(tmp_path: Path) -> None:
     first = RunFolder.create(tmp_path, make_run())[0].path
     second = RunFolder.create(tmp_path, make_run(name="other", created="2026-12-02T12:00:00+00:00"))[0].path

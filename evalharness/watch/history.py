@@ -9,6 +9,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, Final
 
 from evalharness.errors import EvalHarnessError
 from evalharness.records import ArmScore, Comparison, Run, TaskComparison
-from evalharness.store import RunFolder, decode
+from evalharness.store import RunFolder, decode, replace_file
 from evalharness.watch.marks import read_marks
 
 INDEX: Final = ".history.parquet"
@@ -339,12 +340,10 @@ def _plain(record: Entry | Score) -> dict[str, Any]:
 
 def _save(path: Path, entries: Sequence[Entry]) -> None:
     """Replace the index; a results folder that cannot be written goes without one."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    table = _table(entries).replace_schema_metadata({b"evalharness": FORMAT})
-    temporary = path.with_name(f"{path.name}.{os.getpid()}")
-    try:
-        pq.write_table(table, temporary)
-        temporary.replace(path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
+    written = pa.BufferOutputStream()
+    pq.write_table(_table(entries).replace_schema_metadata({b"evalharness": FORMAT}), written)
+    with suppress(OSError):
+        replace_file(path, written.getvalue().to_pybytes())

@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_written_is_read_all_the_same(few: Path, monkeyp
     def refuse(*_: object) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("pyarrow.parquet.write_table", refuse)
+    monkeypatch.setattr(history, "replace_file", refuse)
     assert len(readable(read_history(few))) == 6
     assert not (few / INDEX).exists()
 
