@@ -10,6 +10,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
+from evalharness import strict_yaml
 from evalharness.errors import SpecError, UnknownName, first_fault
 from evalharness.spec import Part
 
@@ -127,10 +128,11 @@ def _file_text(path: Path) -> str:
 
 def _parse(text: str, where: str) -> Policy:
     try:
-        raw: Any = yaml.safe_load(text)
+        raw: Any = strict_yaml.load(text)
         return Policy.model_validate(raw)
     except yaml.YAMLError as error:
-        raise SpecError(f"Policy {where} is not valid YAML.", "Correct the line named above it.") from error
+        said = " ".join(str(error).split())
+        raise SpecError(f"Policy {where} is not valid YAML: {said}.", "Correct the line it names.") from error
     except ValidationError as error:
         key, fault = first_fault(error)
         raise SpecError(f"Policy {where}, {key or 'policy'}: {fault}.", "Correct it in the policy file.") from error

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from evalharness import strict_yaml
 from evalharness.arms import PATTERN, at_a_time, base_name
 from evalharness.errors import SpecError, UnknownName
 
@@ -311,7 +312,7 @@ def _profile(file_name: str) -> dict[str, Any]:
 
 def _mapping(text: str, where: str) -> dict[str, Any]:
     try:
-        loaded = yaml.safe_load(text)
+        loaded = strict_yaml.load(text)
     except yaml.YAMLError as error:
         raise SpecError(f"{where} is not valid YAML: {_one_line(error)}.", "Correct the line it names.") from error
     if not isinstance(loaded, dict):
@@ -338,7 +339,7 @@ def _apply(raw: dict[str, Any], setting: str) -> None:
 
 def _value(text: str, setting: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return strict_yaml.load(text)
     except yaml.YAMLError as error:
         raise SpecError(f"--set {setting!r}: the value is not valid YAML.", "Quote it.") from error
 

@@ -26,7 +26,8 @@ def test_an_unknown_policy_offers_the_nearest() -> None:
         ("name: x\ndefault: {margin: 0.3, documents: 9}", "widest_margin is smaller"),
         ("name: x\nlength_band: [1.1, 1.2]\ndefault: {margin: 0.1, documents: 9}", "must hold 1"),
         ("name: x\nrequired_evidence: [luck]\ndefault: {margin: 0.1, documents: 9}", "required_evidence"),
-        ("a: [", "not valid YAML"),
+        ("a: [", r"not valid YAML: .* line 1, column 5"),
+        ("name: x\nname: y\ndefault: {margin: 0.1, documents: 9}", "key 'name' is given twice"),
         ("- 1", "valid dictionary"),
     ],
 )

@@ -64,6 +64,13 @@ def test_a_misspelt_key_is_named_before_the_one_it_leaves_missing(tmp_path: Path
         load_spec(str(typo))
 
 
+def test_a_key_given_twice_is_refused_not_chosen_from(tmp_path: Path) -> None:
+    twice = tmp_path / "spec.yaml"
+    twice.write_text("name: x\nengine: {kind: emulated}\nname: y\narms: [eager]\ntasks: [gsm8k_canary]\n")
+    with pytest.raises(SpecError, match=r"key 'name' is given twice .*line 3"):
+        load_spec(str(twice))
+
+
 def test_an_arm_may_carry_a_server_and_a_repeat_number() -> None:
     arm = ArmSpec.parse("stock#2=http://127.0.0.1:8000")
     assert (arm.name, arm.capture, arm.url) == ("stock#2", "stock", "http://127.0.0.1:8000")
