@@ -122,7 +122,7 @@ def test_an_interrupted_user_is_told_the_command_that_goes_on(
 
 
 def test_help_loads_nothing_heavy() -> None:
-    heavy = "{'numpy', 'pandas', 'scipy', 'lm_eval', 'pydantic', 'yaml', 'datasets'}"
+    heavy = "{'numpy', 'pandas', 'scipy', 'lm_eval', 'pydantic', 'yaml', 'datasets', 'torch', 'rich'}"
     probe = f"import sys, evalharness.cli; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
