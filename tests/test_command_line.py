@@ -1,7 +1,9 @@
 """The command line's own promises: options nothing ignores, faults in one line, specs that can be read back."""
 
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -126,3 +128,18 @@ def test_help_loads_nothing_heavy() -> None:
     probe = f"import sys, evalharness.cli; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_keeps_its_answers_and_says_how_to_go_on(stop: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "evalharness", "run", "canary-v3", "--out", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not any(tmp_path.glob("*/samples/*/*.jsonl")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.send_signal(stop)
+        said, _ = process.communicate(timeout=30)
+    (run,) = tmp_path.iterdir()
+    assert process.returncode == 130
+    assert said.strip().endswith(f"evalharness run --resume {run.name} --out {tmp_path}")
+    assert any(path.stat().st_size for path in run.glob("samples/*/*.jsonl"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -110,6 +111,7 @@ LISTS: dict[str, Callable[[Path], Mapping[str, str]]] = {
 
 
 def _watched(work: Callable[[], RunFolder], listener: RichListener, out: Path) -> int:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a scheduler's stop saves what Ctrl-C would save
     try:
         folder = work()
     except KeyboardInterrupt:
