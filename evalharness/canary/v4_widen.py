@@ -1,10 +1,16 @@
 """canary-v4 made wide enough for vLLM's kernels, computing the same function; needs numpy and safetensors only.
 
-vLLM 0.22.1 fuses mHC for decode batches of at most 16 tokens into a kernel whose blocks each walk over `hidden_size`
-divided by 8 (by 4 from 8 tokens on) in steps of 256 channels, without a remainder (`mhc_fused_tilelang` in
-vllm/_tilelang_ops.py, called in vllm/model_executor/kernels/mhc/tilelang.py). Below 2048 channels the loop is empty and
-the residual stream stays uninitialised memory. A committed checkpoint that wide would take 100 MB, so a narrow one is
-trained, and every channel of its residual stream is repeated before it is served.
+vLLM 0.22.1 walks over the residual stream of mHC in pieces, and two of its kernels take a wide one for granted
+(vllm/_tilelang_ops.py, called in vllm/model_executor/kernels/mhc/tilelang.py):
+
+- `mhc_fused_tilelang`, for at most 16 tokens: each block walks over `hidden_size` divided by 8 in steps of 256 channels,
+  without a remainder. Below 2048 channels the loop is empty and the stream stays uninitialised memory.
+- `mhc_pre_big_fuse_with_norm_tilelang`: pieces of 1024 channels, copied three ahead. With two pieces TileLang 0.1.9 waits
+  for "all but the last two" copies of two, so for none: half of the block's input is read before it is there.
+  scripts/pipeline_waits.py prints that; docs/LOG.md says what it did to the answers.
+
+DeepSeek V4 Flash has 4096 channels, and so has the canary when it is served. A committed checkpoint that wide would take
+200 MB, so a narrow one is trained, and every channel of its residual stream is repeated.
 
 Repeating all channels changes no RMS norm. A matrix that reads the stream sums every channel `factor` times, so it is
 divided by that; one that writes it only repeats its rows. With a power of two all of this is exact, in bfloat16 and in
@@ -34,7 +40,7 @@ from evalharness.errors import DataError
 
 Stored = Mapping[str, Any]  # a tensor as safetensors hands it out: dtype, shape and data (bytes)
 
-HIDDEN_NEEDED = 2048
+HIDDEN_NEEDED = 4096
 BLOCK = 128  # channels of an FP8 block
 NUMPY_TYPES = {"F8_E4M3": "u1", "BF16": "<u2", "F32": "<f4"}
 INDEX = "model.safetensors.index.json"
@@ -85,7 +91,7 @@ def role_of(name: str) -> Role:
 
 
 def factor_for(config: Mapping[str, Any]) -> int:
-    """How often the channels of a model are repeated for vLLM's kernels, a power of two; 1 for a V4 of 2048 channels
+    """How often the channels of a model are repeated for vLLM's kernels, a power of two; 1 for a V4 of 4096 channels
     and more, as all that DeepSeek published are, and for every other model."""
     hidden = int(config.get("hidden_size", HIDDEN_NEEDED))
     if config.get("model_type") != "deepseek_v4" or hidden >= HIDDEN_NEEDED:

@@ -114,10 +114,10 @@ def test_the_folder_is_whole(narrow: Path, wide: Path) -> None:
     }  # fmt: skip
 
 
-def test_vllm_is_served_2048_channels_from_a_cache(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_vllm_is_served_4096_channels_from_a_cache(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     first = servable(copy)
-    assert json.loads((first / "config.json").read_text())["hidden_size"] == 2048
+    assert json.loads((first / "config.json").read_text())["hidden_size"] == 4096
     assert first.is_relative_to(tmp_path / "cache")
     made = (first / "model.safetensors").stat().st_mtime_ns
     assert servable(copy) == first
@@ -135,8 +135,8 @@ def test_other_models_are_served_as_they_are(tmp_path: Path, config: dict[str, A
     assert servable(tmp_path) == tmp_path
 
 
-@pytest.mark.parametrize(("hidden", "factor"), [(128, 16), (256, 8), (384, 16), (2048, 1), (4096, 1), (7168, 1)])
-def test_a_narrow_model_gets_a_multiple_of_2048_and_no_other_is_touched(hidden: int, factor: int) -> None:
+@pytest.mark.parametrize(("hidden", "factor"), [(128, 32), (256, 16), (384, 32), (2048, 2), (4096, 1), (7168, 1)])
+def test_a_narrow_model_gets_a_multiple_of_4096_and_no_other_is_touched(hidden: int, factor: int) -> None:
     assert factor_for({"model_type": "deepseek_v4", "hidden_size": hidden}) == factor
 
 
