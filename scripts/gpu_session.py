@@ -54,7 +54,7 @@ STEPS = (
     Step("agreement", (*RUN, str(HERE / "gpu/agreement.yaml"), "--data", "{data}"), 300),
     Step("audit", (*EVALHARNESS, "audit", "canary-v3-gpu"), 180),
     Step("bench", (sys.executable, str(HERE.parent / "benchmarks/bench_vllm.py")), 540),
-    Step("v4", (*RUN, "canary-v4-gpu"), 480),
+    Step("v4", (*RUN, "canary-v4-gpu"), 560),
     Step("v4-kinds", (*RUN, str(HERE / "gpu/canary-v4-kinds.yaml")), 300),
     # One request at a time; v4-kinds has 8, v4 32.
     Step("v4-one", (*RUN, "canary-v4-gpu", "--tasks", "gsm8k_canary", "--limit", "40", *ONE), 240),
