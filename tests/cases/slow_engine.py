@@ -9,7 +9,7 @@ from pathlib import Path
 
 from evalharness.engines import base
 from evalharness.engines.base import Completion, Request
-from evalharness.runner import local
+from evalharness.runner import local, session
 from tests.faults.scripted import Scripted, small_spec
 
 
@@ -26,5 +26,5 @@ def create() -> Slow:
 
 if __name__ == "__main__":
     base.ENGINES["emulated"] = ("tests.cases.slow_engine", "slow")
-    local.FLUSH_SECONDS = 0.1
+    session.FLUSH_SECONDS = 0.1
     local.start(small_spec(limit=20), Path(sys.argv[1]))

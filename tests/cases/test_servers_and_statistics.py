@@ -15,7 +15,7 @@ from evalharness.engines import endpoint_pace, serve
 from evalharness.engines.serve import ServedArm
 from evalharness.errors import EngineError, PairingError
 from evalharness.records import ArmState, Cause, Outcome
-from evalharness.runner import local
+from evalharness.runner import local, session
 from evalharness.spec import RunSpec, parse_spec
 from tests.engines.openai_server import Reply, Script, serving
 from tests.engines.test_process import gone
@@ -136,7 +136,7 @@ def test_case_33_nvidia_skills_84_an_arm_that_never_starts_does_not_eat_the_budg
     arms = ("eager", "stock", "patched", "native")
     folder = local.start(small_spec(*arms), tmp_path)
     assert scripted.asked == []
-    assert scripted.opened <= (local.IDENTICAL_STARTS if where == "open" else len(arms))
+    assert scripted.opened <= (session.IDENTICAL_STARTS if where == "open" else len(arms))
     assert {arm.state for arm in folder.read_run().arms} == {ArmState.FAILED}
     verdict = assess(folder).verdict
     assert verdict.outcome is Outcome.ERROR

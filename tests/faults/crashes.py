@@ -21,7 +21,7 @@ from evalharness import store
 from evalharness.assess import assess
 from evalharness.engines import base, process
 from evalharness.records import ArmState, Cause, Sample
-from evalharness.runner import local
+from evalharness.runner import local, session
 from evalharness.scoring import data
 from evalharness.spec import RunSpec, parse_spec
 from evalharness.store import RunFolder, list_runs
@@ -127,7 +127,7 @@ def serve(spec: RunSpec, results: Path, write_number: int = 0) -> None:
     """What a harness process does; `write_number` > 0 makes it die in the middle of that append."""
     os.environ[MARK] = str(os.getpid())
     base.ENGINES["emulated"] = ("tests.faults.worker_engine", "emulated, in a worker")
-    local.FLUSH_SECONDS = 0.02
+    session.FLUSH_SECONDS = 0.02
     process.STOP_S = 2.0
     process.FATAL_GRACE_S = 0.5
     if write_number:

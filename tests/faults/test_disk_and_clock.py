@@ -19,7 +19,7 @@ from evalharness.assess import assess
 from evalharness.engines.base import Completion, Request
 from evalharness.errors import EngineError, RecordError, StoreError
 from evalharness.records import ArmState, Outcome
-from evalharness.runner import local
+from evalharness.runner import local, session
 from evalharness.store import RunFolder, list_runs
 from tests.faults.scripted import Scripted, right, small_spec
 
@@ -108,6 +108,7 @@ def test_a_clock_that_goes_back_changes_nothing_but_the_dates(tmp_path: Path, mo
 
     steady = local.start(small_spec(), tmp_path / "steady")
     monkeypatch.setattr(local, "datetime", Clock)
+    monkeypatch.setattr(session, "datetime", Clock)
     folder = local.start(small_spec(), tmp_path / "back")
     folder.samples_path(TASK, "stock").write_bytes(b"")
     local.resume(folder)
@@ -170,7 +171,7 @@ def test_an_arm_that_fails_the_same_way_stops_and_the_others_go_on(tmp_path: Pat
     folder = local.start(small_spec(limit=100), tmp_path)
     states = {arm.name: arm.state for arm in folder.read_run().arms}
     assert states == {"eager": ArmState.DONE, "stock": ArmState.FAILED, "patched": ArmState.DONE}
-    assert sum(arm == "stock" for arm, _ in scripted.asked) == local.IDENTICAL_FAILURES
+    assert sum(arm == "stock" for arm, _ in scripted.asked) == session.IDENTICAL_FAILURES
     verdict = assess(folder).verdict
     assert verdict.outcome is Outcome.ERROR
     assert "stopped after 8 identical failures: CUDA error: an illegal memory access" in " ".join(verdict.reasons)
@@ -195,7 +196,7 @@ def test_an_engine_that_never_starts_is_tried_twice_and_no_more(tmp_path: Path, 
 
     scripted.on_open = staticmethod(refuse)
     folder = local.start(small_spec("eager", "stock", "patched", "native", "eager#2"), tmp_path)
-    assert scripted.opened == local.IDENTICAL_STARTS
+    assert scripted.opened == session.IDENTICAL_STARTS
     arms = folder.read_run().arms
     assert {arm.state for arm in arms} == {ArmState.FAILED}
     assert "not started again after 2 identical failures: No GPU is visible." in arms[-1].message

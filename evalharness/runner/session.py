@@ -1,0 +1,240 @@
+"""One sitting at a run: its arms one after another on one engine, every answer saved as it comes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from evalharness.arms import at_a_time
+from evalharness.engines.base import Completion, Engine, WritesLogs, create_engine
+from evalharness.errors import EngineError, EvidenceError
+from evalharness.records import ArmEvidence, ArmState, Cause, Run, Sample
+from evalharness.runner.early import Stop, beginning, stopped_after, with_stop
+from evalharness.runner.listener import Listener
+from evalharness.runner.plan import Plan
+from evalharness.scoring.tasks import Item, PreparedTask
+from evalharness.spec import ArmSpec
+from evalharness.store import RunFolder
+
+FLUSH_SECONDS = 1.0
+# An arm whose requests fail this often in a row, each time with the same words, is stopped.
+IDENTICAL_FAILURES = 8
+# An engine that could not be opened this often, each time for the same reason, is not tried for further arms.
+IDENTICAL_STARTS = 2
+Question = tuple[PreparedTask, Item]
+
+
+class Session:
+    """One engine, opened when first needed and opened anew after it broke."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, run: Run, listener: Listener) -> None:
+        self.plan, self.folder, self.run, self.listener = plan, folder, run, listener
+        self.began = time.monotonic()
+        self.engine: Engine | None = None
+        self.failed_starts: list[str] = []
+
+    def serve(self, arm: ArmSpec) -> None:
+        """Answer what `arm` still owes; a failed engine fails the arm, not the run."""
+        questions = self._missing(arm)
+        state = next(summary.state for summary in self.run.arms if summary.name == arm.name)
+        if not questions and state is ArmState.DONE:
+            return
+        began = time.monotonic()
+        self.listener.arm_started(arm.name, len(questions))
+        self._mark(arm, ArmState.RUNNING, 0.0)
+        try:
+            self._answer(arm, questions)
+        except EvidenceError as error:
+            self._mark(arm, ArmState.INVALID, time.monotonic() - began, str(error))
+        except EngineError as error:
+            self.close()
+            self._mark(arm, ArmState.FAILED, time.monotonic() - began, str(error))
+        else:
+            self._mark(arm, ArmState.DONE, time.monotonic() - began)
+        self.listener.arm_ended(next(s for s in self.run.arms if s.name == arm.name))
+
+    def close(self) -> None:
+        """Stop the engine, if one is open."""
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+
+    def finish(self) -> None:
+        """Write the end into run.json."""
+        timings = {**self.run.timings, "total": self.run.timings.get("total", 0.0) + time.monotonic() - self.began}
+        self.run = replace(self.run, timings=timings, finished=datetime.now(UTC).isoformat(timespec="seconds"))
+        self.folder.write_run(self.run)
+
+    def _missing(self, arm: ArmSpec) -> list[Question]:
+        return [
+            (task, item)
+            for task in self.plan.tasks
+            for done in [self._answered(task.name, arm.name)]
+            for item in beginning(task.items, stopped_after(self.run, task.name, arm.name))
+            if (item.doc_hash, item.doc_id, item.repeat) not in done
+        ]
+
+    def _answered(self, task: str, arm: str) -> set[tuple[str, int, int]]:
+        samples = self.folder.read_samples(task, arm)
+        return {sample.key for sample in samples if sample.cause is not Cause.ERROR}
+
+    def _answer(self, arm: ArmSpec, questions: list[Question]) -> None:
+        engine = self._opened()
+        engine.use(arm)
+        earlier = self.folder.read_evidence().get(arm.name)
+        self.folder.write_evidence(_proof(engine, arm, earlier))
+        pending: list[Sample] = []
+        due = time.monotonic() + FLUSH_SECONDS
+        try:
+            for sample in self._samples(engine, arm, questions):
+                pending.append(sample)
+                if time.monotonic() >= due:
+                    self.folder.append(pending[:-1])
+                    pending, due = pending[-1:], time.monotonic() + FLUSH_SECONDS
+            # The last answer is saved after the evidence: an arm with all its samples has all its proof.
+            self.folder.write_evidence(_proof(engine, arm, earlier))
+        finally:
+            self.folder.append(pending)
+
+    def _samples(self, engine: Engine, arm: ArmSpec, questions: list[Question]) -> Iterator[Sample]:
+        """Every answer; where arms may end early, task after task, so that one can end without the others."""
+        breaker = _Breaker(arm.name)
+        rule = self.plan.rule
+        if rule is None:
+            yield from self._scored(engine, arm, questions, breaker)
+            return
+        for task in self.plan.tasks:
+            due = [question for question in questions if question[0] is task]
+            ended = stopped_after(self.run, task.name, arm.name) is not None
+            watch = None if ended or not due else rule.watch(task, arm.name, self.run.arms, self.folder)
+            with closing(self._scored(engine, arm, due, breaker)) as samples:
+                for sample in samples:
+                    yield sample
+                    stop = watch.hear(sample) if watch else None
+                    if stop is not None:
+                        self._note_stop(task.name, arm.name, stop)
+                        break
+
+    def _scored(
+        self, engine: Engine, arm: ArmSpec, questions: Sequence[Question], breaker: _Breaker
+    ) -> Generator[Sample, None, None]:
+        """Answers to `questions`; closing it gives up what is still under way.
+
+        An arm that may have only so many requests at a time is given them in waves: any engine can do that, and which
+        requests meet does not depend on how fast the others end.
+        """
+        thinking = self.plan.spec.engine.thinking
+        wave = at_a_time(arm.name) or max(len(questions), 1)
+        for start in range(0, len(questions), wave):
+            due = questions[start : start + wave]
+            asked = {request.id: (request, *q) for q in due for request in [q[1].request(thinking=thinking)]}
+            with _closed(engine.generate([request for request, _, _ in asked.values()])) as completions:
+                for completion in completions:
+                    _, task, item = asked[completion.request_id]
+                    sample = task.score(item, completion, arm.name)
+                    self.listener.sample(sample)
+                    yield sample
+                    breaker.check(completion)
+
+    def _note_stop(self, task: str, arm: str, stop: Stop) -> None:
+        self.listener.note(f"{arm}, {task}: {stop.reason}; {stop.saved} answers saved")
+        self.run = replace(self.run, provenance=with_stop(self.run.provenance, task, arm, stop))
+        self.folder.write_run(self.run)
+
+    def _opened(self) -> Engine:
+        if self.engine is None:
+            last = self.failed_starts[-IDENTICAL_STARTS:]
+            if len(last) == IDENTICAL_STARTS and len(set(last)) == 1:
+                said = f"The engine was not started again after {len(last)} identical failures: {last[0]}"
+                raise EngineError(said, "Mend the cause and resume the run.")
+            self.engine = self._opening()
+        return self.engine
+
+    def _opening(self) -> Engine:
+        engine = create_engine(self.plan.spec.engine.kind)
+        if isinstance(engine, WritesLogs):
+            engine.log_to(self.folder.log_path)
+        try:
+            engine.open(self.plan.spec)
+        except EngineError as error:
+            self.failed_starts.append(str(error))
+            engine.close()
+            raise
+        except BaseException:
+            engine.close()
+            raise
+        return engine
+
+    def _mark(self, arm: ArmSpec, state: ArmState, seconds: float, message: str = "") -> None:
+        arms = tuple(
+            replace(s, state=state, seconds=s.seconds + seconds, message=message) if s.name == arm.name else s
+            for s in self.run.arms
+        )
+        self.run = replace(self.run, arms=arms)
+        self.folder.write_run(self.run)
+
+
+class _Breaker:
+    """Stops an arm that fails the same way again and again."""
+
+    def __init__(self, arm: str) -> None:
+        self.arm = arm
+        self.words: str | None = None
+        self.times = 0
+
+    def check(self, completion: Completion) -> None:
+        """Raise EngineError at the IDENTICAL_FAILURES-th failure in a row with the same words."""
+        if completion.error is None:
+            self.words, self.times = None, 0
+            return
+        self.times = self.times + 1 if completion.error == self.words else 1
+        self.words = completion.error
+        if self.times >= IDENTICAL_FAILURES:
+            raise EngineError(
+                f"Arm {self.arm} was stopped after {self.times} identical failures: {completion.error}",
+                "Mend the cause and resume the run.",
+            )
+
+
+@contextmanager
+def _closed(completions: Iterator[Completion]) -> Iterator[Iterator[Completion]]:
+    """`completions`, closed in the end where the engine can: a generator gives its requests up at once."""
+    try:
+        yield completions
+    finally:
+        close = getattr(completions, "close", None)
+        if close is not None:
+            close()
+
+
+def _proof(engine: Engine, arm: ArmSpec, earlier: ArmEvidence | None) -> ArmEvidence:
+    """The engine's evidence of `arm` so far; raises EvidenceError as `_added` does."""
+    evidence, wave = engine.evidence(), at_a_time(arm.name)
+    notes = evidence.notes if wave is None else (*evidence.notes, f"asked in waves of at most {wave} requests")
+    return _added(replace(evidence, notes=notes), earlier)
+
+
+def _added(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:
+    """Evidence of a resumed arm counts the steps of the sittings before.
+
+    Raises:
+        EvidenceError: the arm does not run as it did then; its answers cannot be mixed.
+    """
+    if earlier is None:
+        return evidence
+    changed = [k for k, now in evidence.observed.items() if earlier.observed.get(k, now) != now]
+    if changed:
+        key = changed[0]
+        raise EvidenceError(
+            f"Arm {evidence.arm} does not run as when it began: {key} was {earlier.observed[key]}, is "
+            f"{evidence.observed[key]}.",
+            "Restore what changed, or start a new run.",
+        )
+    return replace(
+        evidence,
+        full_replays=earlier.full_replays + evidence.full_replays,
+        eager_steps=earlier.eager_steps + evidence.eager_steps,
+    )
