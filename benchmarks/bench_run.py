@@ -38,12 +38,12 @@ def main() -> None:
 def measured(profile: str, limit: int | None, began: float) -> dict[str, Any]:
     """Run in this process, whose parent noted the time `began`."""
     from evalharness.commands import runs
-    from evalharness.runner import session
+    from evalharness.runner import replica
     from evalharness.runner.choose import Choice
 
     clock = Clock()
-    create = session.create_engine
-    session.create_engine = lambda kind: TimedEngine(create(kind), clock)  # type: ignore[assignment]
+    create = replica.create_engine
+    replica.create_engine = lambda kind: TimedEngine(create(kind), clock)  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder:
         status = runs.run(Choice(profile, limit=limit), Path(folder), None, False)
     wall = time.time() - began

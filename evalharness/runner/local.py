@@ -7,6 +7,8 @@ from pathlib import Path
 
 from evalharness.provenance import collect
 from evalharness.records import ArmState, ArmSummary, Run
+from evalharness.runner.executors.base import Executor
+from evalharness.runner.executors.local import Local
 from evalharness.runner.listener import Listener
 from evalharness.runner.plan import Plan, make_plan, refuse_mixing
 from evalharness.runner.session import Session
@@ -14,8 +16,10 @@ from evalharness.spec import RunSpec, parse_spec
 from evalharness.store import RunFolder
 
 
-def start(spec: RunSpec, results: Path, listener: Listener | None = None) -> RunFolder:
-    """Run `spec` into a new folder under `results`.
+def start(
+    spec: RunSpec, results: Path, listener: Listener | None = None, executor: Executor | None = None
+) -> RunFolder:
+    """Run `spec` into a new folder under `results`, on this machine where no other executor is given.
 
     An arm that fails is marked in run.json and the others go on.
 
@@ -35,11 +39,11 @@ def start(spec: RunSpec, results: Path, listener: Listener | None = None) -> Run
         arms=tuple(ArmSummary(arm.name, arm.path, ArmState.PENDING) for arm in spec.arms),
     )
     folder, run = RunFolder.create(results, run)
-    return _serve(plan, folder, run, listener or Listener())
+    return _serve(plan, folder, run, listener or Listener(), executor or Local())
 
 
-def resume(folder: RunFolder, listener: Listener | None = None) -> RunFolder:
-    """Answer what `folder` still misses, lost requests included.
+def resume(folder: RunFolder, listener: Listener | None = None, executor: Executor | None = None) -> RunFolder:
+    """Answer what `folder` still misses, lost requests included; by whichever executor, the answers are the same.
 
     Raises:
         RecordError: the run's data, model or settings are not what they were.
@@ -47,15 +51,15 @@ def resume(folder: RunFolder, listener: Listener | None = None) -> RunFolder:
     run = folder.read_run()
     plan = make_plan(parse_spec(run.spec))
     refuse_mixing(run.identity, plan.identity)
-    return _serve(plan, folder, run, listener or Listener())
+    return _serve(plan, folder, run, listener or Listener(), executor or Local())
 
 
-def _serve(plan: Plan, folder: RunFolder, run: Run, listener: Listener) -> RunFolder:
+def _serve(plan: Plan, folder: RunFolder, run: Run, listener: Listener, executor: Executor) -> RunFolder:
     with folder.locked():
         listener.run_started(run.run_id, len(run.arms), plan.samples_per_arm)
         for warning in plan.warnings:
             listener.note(warning)
-        session = Session(plan, folder, run, listener)
+        session = Session(plan, folder, run, listener, executor)
         try:
             for arm in plan.spec.arms:
                 session.serve(arm)

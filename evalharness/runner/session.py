@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from evalharness.arms import at_a_time
-from evalharness.engines.base import Completion, Engine, WritesLogs, create_engine
+from evalharness.engines.base import Completion, Engine
 from evalharness.errors import EngineError, EvidenceError
-from evalharness.records import ArmEvidence, ArmState, Cause, Run, Sample
+from evalharness.records import ArmState, Cause, Run, Sample
 from evalharness.runner.early import Stop, beginning, stopped_after, with_stop
+from evalharness.runner.executors.base import Executor
 from evalharness.runner.listener import Listener
 from evalharness.runner.plan import Plan
+from evalharness.runner.proof import continued
+from evalharness.runner.replica import closed
 from evalharness.scoring.tasks import Item, PreparedTask
 from evalharness.spec import ArmSpec
 from evalharness.store import RunFolder
@@ -30,8 +32,8 @@ Question = tuple[PreparedTask, Item]
 class Session:
     """One engine, opened when first needed and opened anew after it broke."""
 
-    def __init__(self, plan: Plan, folder: RunFolder, run: Run, listener: Listener) -> None:
-        self.plan, self.folder, self.run, self.listener = plan, folder, run, listener
+    def __init__(self, plan: Plan, folder: RunFolder, run: Run, listener: Listener, executor: Executor) -> None:
+        self.plan, self.folder, self.run, self.listener, self.executor = plan, folder, run, listener, executor
         self.began = time.monotonic()
         self.engine: Engine | None = None
         self.failed_starts: list[str] = []
@@ -85,7 +87,7 @@ class Session:
         engine = self._opened()
         engine.use(arm)
         earlier = self.folder.read_evidence().get(arm.name)
-        self.folder.write_evidence(_proof(engine, arm, earlier))
+        self.folder.write_evidence(continued(engine.evidence(), earlier))
         pending: list[Sample] = []
         due = time.monotonic() + FLUSH_SECONDS
         try:
@@ -95,7 +97,7 @@ class Session:
                     self.folder.append(pending[:-1])
                     pending, due = pending[-1:], time.monotonic() + FLUSH_SECONDS
             # The last answer is saved after the evidence: an arm with all its samples has all its proof.
-            self.folder.write_evidence(_proof(engine, arm, earlier))
+            self.folder.write_evidence(continued(engine.evidence(), earlier))
         finally:
             self.folder.append(pending)
 
@@ -121,23 +123,18 @@ class Session:
     def _scored(
         self, engine: Engine, arm: ArmSpec, questions: Sequence[Question], breaker: _Breaker
     ) -> Generator[Sample, None, None]:
-        """Answers to `questions`; closing it gives up what is still under way.
-
-        An arm that may have only so many requests at a time is given them in waves: any engine can do that, and which
-        requests meet does not depend on how fast the others end.
-        """
+        """Answers to `questions`; closing it gives up what is still under way."""
+        if not questions:
+            return
         thinking = self.plan.spec.engine.thinking
-        wave = at_a_time(arm.name) or max(len(questions), 1)
-        for start in range(0, len(questions), wave):
-            due = questions[start : start + wave]
-            asked = {request.id: (request, *q) for q in due for request in [q[1].request(thinking=thinking)]}
-            with _closed(engine.generate([request for request, _, _ in asked.values()])) as completions:
-                for completion in completions:
-                    _, task, item = asked[completion.request_id]
-                    sample = task.score(item, completion, arm.name)
-                    self.listener.sample(sample)
-                    yield sample
-                    breaker.check(completion)
+        asked = {request.id: (request, *q) for q in questions for request in [q[1].request(thinking=thinking)]}
+        with closed(engine.generate([request for request, _, _ in asked.values()])) as completions:
+            for completion in completions:
+                _, task, item = asked[completion.request_id]
+                sample = task.score(item, completion, arm.name)
+                self.listener.sample(sample)
+                yield sample
+                breaker.check(completion)
 
     def _note_stop(self, task: str, arm: str, stop: Stop) -> None:
         self.listener.note(f"{arm}, {task}: {stop.reason}; {stop.saved} answers saved")
@@ -154,9 +151,7 @@ class Session:
         return self.engine
 
     def _opening(self) -> Engine:
-        engine = create_engine(self.plan.spec.engine.kind)
-        if isinstance(engine, WritesLogs):
-            engine.log_to(self.folder.log_path)
+        engine = self.executor.engine(self.plan.spec, self.folder)
         try:
             engine.open(self.plan.spec)
         except EngineError as error:
@@ -197,44 +192,3 @@ class _Breaker:
                 f"Arm {self.arm} was stopped after {self.times} identical failures: {completion.error}",
                 "Mend the cause and resume the run.",
             )
-
-
-@contextmanager
-def _closed(completions: Iterator[Completion]) -> Iterator[Iterator[Completion]]:
-    """`completions`, closed in the end where the engine can: a generator gives its requests up at once."""
-    try:
-        yield completions
-    finally:
-        close = getattr(completions, "close", None)
-        if close is not None:
-            close()
-
-
-def _proof(engine: Engine, arm: ArmSpec, earlier: ArmEvidence | None) -> ArmEvidence:
-    """The engine's evidence of `arm` so far; raises EvidenceError as `_added` does."""
-    evidence, wave = engine.evidence(), at_a_time(arm.name)
-    notes = evidence.notes if wave is None else (*evidence.notes, f"asked in waves of at most {wave} requests")
-    return _added(replace(evidence, notes=notes), earlier)
-
-
-def _added(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:
-    """Evidence of a resumed arm counts the steps of the sittings before.
-
-    Raises:
-        EvidenceError: the arm does not run as it did then; its answers cannot be mixed.
-    """
-    if earlier is None:
-        return evidence
-    changed = [k for k, now in evidence.observed.items() if earlier.observed.get(k, now) != now]
-    if changed:
-        key = changed[0]
-        raise EvidenceError(
-            f"Arm {evidence.arm} does not run as when it began: {key} was {earlier.observed[key]}, is "
-            f"{evidence.observed[key]}.",
-            "Restore what changed, or start a new run.",
-        )
-    return replace(
-        evidence,
-        full_replays=earlier.full_replays + evidence.full_replays,
-        eager_steps=earlier.eager_steps + evidence.eager_steps,
-    )

@@ -9,7 +9,7 @@ import pytest
 from evalharness.assess import assess
 from evalharness.records import Outcome
 from evalharness.reports.words import concurrency_lines
-from evalharness.runner import local, session
+from evalharness.runner import local, replica
 from evalharness.scoring.tasks import Item
 from evalharness.spec import load_spec
 from tests.runner.scripted import Scripted, sound_but_stock
@@ -21,7 +21,7 @@ TASKS = "tasks=[{name: gsm8k_canary, limit: 40, repeats: 4}]"
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     made = Scripted()
-    monkeypatch.setattr(session, "create_engine", lambda _: made)
+    monkeypatch.setattr(replica, "create_engine", lambda _: made)
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 from evalharness.assess import assess
 from evalharness.errors import SpecError
 from evalharness.records import ArmState, Outcome, Sample
-from evalharness.runner import local, session
+from evalharness.runner import local, replica
 from evalharness.runner.early import Watch
 from evalharness.runner.listener import Listener
 from evalharness.scoring.tasks import Item, prepare
@@ -30,7 +30,7 @@ def spec(*settings: str) -> RunSpec:
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Scripted:
     made = Scripted()
-    monkeypatch.setattr(session, "create_engine", lambda _: made)
+    monkeypatch.setattr(replica, "create_engine", lambda _: made)
     return made
 
 
