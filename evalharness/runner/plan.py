@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from evalharness.canary.models import local_model
 from evalharness.errors import RecordError
@@ -73,9 +72,9 @@ def refuse_mixing(recorded: Mapping[str, str], now: Mapping[str, str]) -> None:
 def _identity(spec: RunSpec, tasks: Sequence[PreparedTask]) -> dict[str, str]:
     engine = spec.engine.model_dump(mode="json", exclude=UNDECISIVE)
     parts = {"engine": json.dumps(engine, sort_keys=True), "seed": str(spec.seed)}
-    folder = local_model(spec.engine.model)
-    if folder is not None:
-        parts["model"] = _checkpoint_hash(folder)
+    model = model_hash(spec.engine.model)
+    if model is not None:
+        parts["model"] = model
     for task in tasks:
         parts[f"task {task.name}: data"] = task.data_sha256
         parts[f"task {task.name}: questions"] = sha256_text(*(_question(item) for item in task.items))
@@ -98,8 +97,11 @@ def _question(item: object) -> str:
     return json.dumps([getattr(item, name) for name in names])
 
 
-def _checkpoint_hash(folder: Path) -> str:
-    """Hash of the config, the tokenizer and the weights; of weights over 4 GiB, of their names and sizes."""
+def model_hash(model: str) -> str | None:
+    """Hash of a local model's config, tokenizer and weights; of weights over 4 GiB, of their names and sizes."""
+    folder = local_model(model)
+    if folder is None:
+        return None
     files = sorted(p for p in folder.iterdir() if p.suffix in {".json", ".safetensors"})
     small = sum(p.stat().st_size for p in files) <= HASHED_BYTES
     marks = (sha256_file(p) if small or p.suffix == ".json" else str(p.stat().st_size) for p in files)
