@@ -42,7 +42,7 @@ def read_stored(folder: RunFolder, policy: Policy | None = None) -> Stored:
         UnknownName, SpecError: the policy is neither at hand nor stored with the run.
     """
     run = folder.read_run()
-    if (folder.path / PRUNED).exists() and not (folder.path / "samples").exists():
+    if (folder.path / PRUNED).exists() and not folder.sample_files():
         raise RecordError(f"The answers of {folder.path.name} were pruned.", "Its comparison.json stands as it is.")
     tasks = _task_names(folder, run)
     samples = {task: {arm.name: folder.read_samples(task, arm.name) for arm in run.arms} for task in tasks}

@@ -122,6 +122,19 @@ def rescore(
     raise typer.Exit(reporting.rescore(first, out, task, data))
 
 
+@app.command()
+def compact(
+    references: Annotated[list[str] | None, typer.Argument(metavar="[RUN]...", show_default=False)] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every finished run, the published left out.")] = False,
+    undo: Annotated[bool, typer.Option("--restore", help="Write the samples files again, byte for byte.")] = False,
+    out: Results = Path("results"),
+) -> None:
+    """Pack the answers of finished runs into one Parquet file each; every other command reads it the same."""
+    from evalharness.commands import compact as command
+
+    raise typer.Exit(command.compact_runs(references or (), out, everything=everything, undo=undo))
+
+
 @app.command("import")
 def import_(
     kind: Annotated[str, typer.Argument(metavar="lm-eval")],

@@ -1,4 +1,7 @@
-"""manifest.json: the SHA-256 of every file of a run and of every line of its samples, and its signature."""
+"""manifest.json: the SHA-256 of every file of a run and of every line of its samples, and its signature.
+
+Samples of a compacted run stand in it as the files they were: their lines are made again from the columns and hashed.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from evalharness import columnar
 from evalharness.errors import RecordError, UsageError
 from evalharness.provenance import sha256_file
 from evalharness.records import SCHEMA_VERSION
@@ -24,6 +28,7 @@ MANIFEST: Final = "manifest.json"
 SIGNATURE: Final = "manifest.sig"
 LINE_DIGITS: Final = 16  # of a line's SHA-256: they name the changed line, the file's whole hash is the proof
 MOST_BYTES: Final = 256 << 20  # lines of a larger file are not listed
+NOT_LISTED: Final = frozenset({MANIFEST, SIGNATURE, columnar.FILE})
 INSTALL: Final = "Install it: pip install 'evalharness[sign]'."
 NEW_KEY: Final = "openssl genpkey -algorithm ed25519 -out key.pem"
 
@@ -55,7 +60,7 @@ def write_manifest(folder: RunFolder, run_id: str, code: str) -> list[str]:
     Returns what a reader should know, in sentences: answers that are no longer those of the manifest before, and a
     signature that no longer fits and was removed.
     """
-    files = {name: _mark(folder.path / name) for name in sorted(run_files(folder))}
+    files = {name: _mark(folder, name) for name in sorted(run_files(folder))}
     manifest = Manifest(run_id, datetime.now(UTC).isoformat(timespec="seconds"), code, files)
     known = read_manifest(folder)
     if known is not None and (known.files, known.code) == (manifest.files, manifest.code):
@@ -71,10 +76,10 @@ def write_manifest(folder: RunFolder, run_id: str, code: str) -> list[str]:
 
 def _altered_answers(folder: RunFolder, known: Manifest) -> Iterator[str]:
     """Answers gone or altered since the last manifest; more of them is what a resumed run leaves."""
+    present = set(run_files(folder))
     for name, mark in known.files.items():
-        path = folder.path / name
-        if mark.lines and path.is_file():
-            now = _mark(path).lines[: len(mark.lines)]
+        if mark.lines and name in present:
+            now = _mark(folder, name).lines[: len(mark.lines)]
             if now != mark.lines:
                 yield f"{name} holds other answers than when the last manifest was written."
         elif mark.lines:
@@ -89,11 +94,13 @@ def read_manifest(folder: RunFolder) -> Manifest | None:
 
 
 def run_files(folder: RunFolder) -> Iterator[str]:
-    """Paths of all files of a run, but for the manifest itself, locks and files being written."""
+    """Paths of all files of a run, packed ones as they were, but for the manifest itself, locks and files being
+    written; raises RecordError where the packed ones cannot be read."""
     for path in folder.path.rglob("*"):
         name = path.relative_to(folder.path).as_posix()
-        if path.is_file() and not path.name.startswith(".") and name not in {MANIFEST, SIGNATURE}:
+        if path.is_file() and not path.name.startswith(".") and name not in NOT_LISTED:
             yield name
+    yield from (name for name in folder.sample_files() if not (folder.path / name).exists())
 
 
 def changes(folder: RunFolder, manifest: Manifest) -> Iterator[str]:
@@ -106,16 +113,17 @@ def changes(folder: RunFolder, manifest: Manifest) -> Iterator[str]:
         elif name not in present:
             yield f"{name} is missing."
         else:
-            yield from _changed(name, known, _mark(folder.path / name), folder.path / name)
+            yield from _changed(folder, name, known)
 
 
-def _changed(name: str, known: FileMark, now: FileMark, path: Path) -> Iterator[str]:
+def _changed(folder: RunFolder, name: str, known: FileMark) -> Iterator[str]:
+    now = _mark(folder, name)
     if known.sha256 == now.sha256:
         return
     yield f"{name} was changed: SHA-256 {now.sha256[:16]}..., not {known.sha256[:16]}..."
     if not known.lines or not now.lines:
         return
-    lines = path.read_bytes().splitlines()
+    lines = _lines(folder, name)
     for kind, a, b, c, d in SequenceMatcher(None, known.lines, now.lines, autojunk=False).get_opcodes():
         if kind == "delete":
             yield f"{name}: {_span(a, b)} removed."
@@ -136,13 +144,37 @@ def _sample_name(line: bytes) -> str:
         return ""
 
 
-def _mark(path: Path) -> FileMark:
+def _mark(folder: RunFolder, name: str) -> FileMark:
+    path = folder.path / name
+    if not path.exists():
+        return _packed_mark(folder, name)
     size = path.stat().st_size
     if path.suffix != ".jsonl" or size > MOST_BYTES:
         return FileMark(sha256_file(path), size)
     data = path.read_bytes()
-    lines = tuple(hashlib.sha256(line).hexdigest()[:LINE_DIGITS] for line in data.splitlines())
-    return FileMark(hashlib.sha256(data).hexdigest(), size, lines)
+    return FileMark(hashlib.sha256(data).hexdigest(), size, tuple(map(_line_mark, data.splitlines())))
+
+
+def _packed_mark(folder: RunFolder, name: str) -> FileMark:
+    """The mark of a samples file as it was before it was packed, line by line."""
+    digest, size = hashlib.sha256(), 0
+    lines: list[str] = []
+    for line in folder.sample_lines(name):
+        digest.update(line + b"\n")
+        size += len(line) + 1
+        lines += map(_line_mark, line.splitlines())
+    return FileMark(digest.hexdigest(), size, tuple(lines) if size <= MOST_BYTES else ())
+
+
+def _line_mark(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()[:LINE_DIGITS]
+
+
+def _lines(folder: RunFolder, name: str) -> list[bytes]:
+    path = folder.path / name
+    if path.exists():
+        return path.read_bytes().splitlines()
+    return [part for line in folder.sample_lines(name) for part in line.splitlines()]
 
 
 # --- signature -------------------------------------------------------------------------------------------

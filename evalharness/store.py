@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from evalharness import columnar
 from evalharness.errors import RecordError, StoreError, UnknownName, UsageError, first_fault
 from evalharness.records import SCHEMA_VERSION, ArmEvidence, Cause, Run, Sample
 
@@ -126,14 +127,42 @@ class RunFolder:
         return {evidence.arm: evidence for evidence in found}
 
     def samples_path(self, task: str, arm: str) -> Path:
-        """Where the samples of (task, arm) lie."""
+        """Where the samples of (task, arm) lie, or lay before the run was compacted."""
         return self.path / "samples" / _part(task) / f"{_part(arm)}.jsonl"
+
+    @property
+    def packed(self) -> Path:
+        """The Parquet file that holds the samples of a compacted run; one still in samples/ is read first."""
+        return self.path / columnar.FILE
+
+    def sample_files(self) -> list[str]:
+        """Paths inside the run of its samples files, packed ones included; raises RecordError."""
+        loose = (path.relative_to(self.path).as_posix() for path in self.path.glob("samples/*/*.jsonl"))
+        return sorted({*loose, *columnar.read_parts(self.packed)})
+
+    def sample_lines(self, name: str) -> Iterator[bytes]:
+        """Whole lines of the samples file `name`, packed or not; raises RecordError."""
+        with suppress(FileNotFoundError):  # packed, perhaps since it was listed
+            yield from _whole_lines(self.path / name)
+            return
+        if name in columnar.read_parts(self.packed):
+            yield from columnar.read_lines(self.packed, name)
+
+    def refuse_compacted(self) -> None:
+        """Raise StoreError where nothing can be appended, because the answers are packed."""
+        if self.packed.exists():
+            raise StoreError(
+                f"The answers of {self.path.name} are compacted: nothing can be added to them.",
+                f"Unpack them first: evalharness compact --restore {self.path.name}",
+            )
 
     def append(self, samples: Iterable[Sample]) -> None:
         """Append and fsync samples of one (task, arm) or many; whole lines only."""
         by_file: dict[Path, list[str]] = {}
         for sample in samples:
             by_file.setdefault(self.samples_path(sample.task, sample.arm), []).append(encode(sample))
+        if by_file:
+            self.refuse_compacted()
         for path, lines in by_file.items():
             with _writing(self.path):
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -146,11 +175,9 @@ class RunFolder:
         Raises:
             RecordError: a whole line that is not a sample of (task, arm), by number.
         """
-        path = self.samples_path(task, arm)
-        if not path.exists():
-            return []
-        where = f"{self.path.name}/samples/{task}/{arm}.jsonl"
-        lines = enumerate(_whole_lines(path), start=1)
+        name = self.samples_path(task, arm).relative_to(self.path).as_posix()
+        where = f"{self.path.name}/{name}"
+        lines = enumerate(self.sample_lines(name), start=1)
         return _settled(_sample(line, f"{where} line {n}", task, arm) for n, line in lines)
 
     def write_text(self, name: str, text: str) -> None:

@@ -47,7 +47,9 @@ def resume(folder: RunFolder, listener: Listener | None = None, executor: Execut
 
     Raises:
         RecordError: the run's data, model or settings are not what they were.
+        StoreError: its answers are compacted.
     """
+    folder.refuse_compacted()
     run = folder.read_run()
     plan = make_plan(parse_spec(run.spec))
     refuse_mixing(run.identity, plan.identity)

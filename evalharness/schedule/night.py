@@ -19,7 +19,7 @@ from evalharness.records import Outcome
 from evalharness.reports.dashboard import build
 from evalharness.reports.dashboard.exports import prometheus
 from evalharness.schedule.lock import Busy, exclusive
-from evalharness.schedule.retention import prunable, prune, prune_logs
+from evalharness.schedule.retention import has_answers, prunable, prune, prune_logs
 from evalharness.schedule.send import Delivery, deliver
 from evalharness.store import RunFolder, replace_file
 from evalharness.watch.events import Event, events
@@ -215,7 +215,7 @@ def _prune(
     now = datetime.now(UTC)
     chosen = prunable(found, entries, schedule.retention, now)
     if dry_run:
-        there = [entry.run_id for entry in chosen if (results / entry.folder / "samples").is_dir()]
+        there = [entry.run_id for entry in chosen if has_answers(RunFolder(results / entry.folder))]
         tell(f"would prune the samples of {len(there)} runs")
         return
     pruned = prune(results, chosen, now)

@@ -29,14 +29,21 @@ def prunable(found: Sequence[Series], entries: Iterable[Entry], policy: Retentio
     return sorted(chosen, key=lambda entry: entry.created)
 
 
+def has_answers(folder: RunFolder) -> bool:
+    """Whether there are sample files to delete, packed or not."""
+    return (folder.path / SAMPLES).is_dir() or folder.packed.exists()
+
+
 def prune(results: Path, chosen: Iterable[Entry], now: datetime) -> list[str]:
     """Delete the sample files of these runs and say so in their folders; returns the ids of those that had any."""
     pruned = []
     for entry in chosen:
         folder = RunFolder(results / entry.folder)
-        if (folder.path / SAMPLES).is_dir():
+        if has_answers(folder):
             folder.write_text(PRUNED, f"The answers were deleted on {now:%Y-%m-%d} by the retention policy.\n")
-            shutil.rmtree(folder.path / SAMPLES)
+            folder.packed.unlink(missing_ok=True)
+            if (folder.path / SAMPLES).is_dir():
+                shutil.rmtree(folder.path / SAMPLES)
             pruned.append(entry.run_id)
     return pruned
 
