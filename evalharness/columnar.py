@@ -50,6 +50,7 @@ FIELDS: Final = {
     "error": "string",
     "schema_version": "int64",
 }
+ALWAYS: Final = frozenset(FIELDS) - {"error"}  # a line without one of these is kept: its columns are no sample
 _encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 Lines = Iterable[bytes]
 
@@ -173,7 +174,9 @@ def _table(batch: Sequence[tuple[str, int, bytes]], schema: Any) -> Any:
             raise _no_sample(*batch[0][:2]) from None
         half = len(batch) // 2
         return pa.concat_tables([_table(batch[:half], schema), _table(batch[half:], schema)])
-    kept = [None if made == line else line for made, (_, _, line) in zip(_lines(table), batch, strict=True)]
+    complete = [all(row.get(name) is not None for name in ALWAYS) for row in rows]
+    lines = zip(complete, _lines(table), batch, strict=True)
+    kept = [None if is_complete and made == line else line for is_complete, made, (_, _, line) in lines]
     return table.set_column(len(FIELDS), schema.field(RAW), pa.array(kept, pa.binary()))
 
 

@@ -20,8 +20,8 @@ from evalharness.store import RunFolder
 
 DRAWN_BY: Final = ("jinja2", "markupsafe", "reportlab")
 DECIDING: Final = frozenset(
-    {"compare", "stats", "reports", "arms.py", "assess.py", "capture/paths.py", "evidence.py", "gate.py", "policy.py",
-     "records.py", "store.py", "table.py"}
+    {"compare", "stats", "reports", "answers.py", "arms.py", "assess.py", "capture/paths.py", "columnar.py",
+     "evidence.py", "gate.py", "policy.py", "records.py", "store.py", "table.py"}
 )  # fmt: skip
 
 

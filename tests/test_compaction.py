@@ -9,10 +9,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from evalharness import columnar
+from evalharness.answers import read_table
 from evalharness.assess import read_stored
 from evalharness.cli import app
 from evalharness.compaction import compact, restore
@@ -32,8 +34,10 @@ from evalharness.runner import local
 from evalharness.schedule.retention import prune
 from evalharness.seal import code_version, seal
 from evalharness.store import RunFolder, encode
+from evalharness.table import SampleTable
 from evalharness.verify import verify
 from evalharness.watch.history import Entry
+from evalharness.watch.marks import read_marks
 from tests.factories import make_run, make_sample
 from tests.stored_runs import stored_run
 
@@ -164,13 +168,73 @@ def test_files_of_more_lines_than_a_row_group(tmp_path: Path, monkeypatch: pytes
     assert columnar.read_columns(folder.packed, "samples/gsm8k_canary/empty.jsonl", ["doc_id"]).num_rows == 0
 
 
+# --- columns are read instead of samples ---------------------------------------------------------------------
+
+
+def same_tables(one: SampleTable, two: SampleTable) -> bool:
+    plain = [f.name for f in fields(one) if f.name not in {"scores", "tokens"}]
+    tokens = [[t.flat[a : a + n] for a, n in zip(t.start, t.length, strict=True)] for t in (one.tokens, two.tokens)]
+    return (
+        all(np.array_equal(getattr(one, name), getattr(two, name)) for name in plain)
+        and one.scores.keys() == two.scores.keys()
+        and all(np.array_equal(one.scores[m], two.scores[m], equal_nan=True) for m in one.scores)
+        and all(map(np.array_equal, *tokens))
+    )
+
+
+@given(st.lists(samples, max_size=6, unique_by=lambda sample: sample.key))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_samples_give_the_same_columns(tmp_path_factory: pytest.TempPathFactory, rows: list[Sample]) -> None:
+    folder = finished(tmp_path_factory.mktemp("any"), *(encode(row).encode() for row in rows))
+    compact(folder)
+    assert same_tables(read_table(folder, "gsm8k_canary", "eager"), SampleTable.from_samples(rows))
+
+
+def test_a_comparison_makes_no_sample(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = write_tables(read_stored(folder).comparison)
+    compact(folder)
+    monkeypatch.setattr("evalharness.store._sample", None)
+    assert write_tables(read_stored(folder).comparison) == before
+
+
+@pytest.mark.parametrize("row", [make_sample(cause=Cause.ERROR), make_sample(response="asked again")])
+def test_which_of_two_answers_counts_does_not_change(tmp_path: Path, row: Sample) -> None:
+    folder = finished(tmp_path, *(encode(one).encode() for one in (make_sample(), row)))
+    before = read_table(folder, "gsm8k_canary", "eager")
+    compact(folder)
+    assert same_tables(read_table(folder, "gsm8k_canary", "eager"), before)
+
+
+@pytest.mark.parametrize("line", [
+    encode(make_sample(arm="stock")), encode(make_sample(task="gsm8k")),
+    encode(make_sample()).replace('"target":"2"', '"target":null'),
+    encode(make_sample()).replace('"exact_match":1.0', '"exact_match":null'),
+    encode(make_sample()).replace('"cause":"correct"', '"cause":"luck"'),
+    encode(make_sample()).replace('"schema_version":1', '"schema_version":99'),
+], ids=["arm", "task", "target", "score", "cause", "version"])  # fmt: skip
+def test_what_is_refused_as_a_line_is_refused_as_columns(tmp_path: Path, line: str) -> None:
+    folder = finished(tmp_path, encode(make_sample(doc_id=7)).encode(), line.encode())
+    with pytest.raises(RecordError) as before:
+        read_table(folder, "gsm8k_canary", "eager")
+    compact(folder)
+    with pytest.raises(RecordError) as after:
+        read_table(folder, "gsm8k_canary", "eager")
+    assert str(after.value) == str(before.value)
+
+
+def test_the_index_marks_a_packed_run_alike(original: RunFolder, folder: RunFolder) -> None:
+    compact(folder)
+    for arm in ("eager", "stock"):
+        assert read_marks(folder, "aime25_canary", arm) == read_marks(original, "aime25_canary", arm) != ""
+
+
 # --- it reads the same --------------------------------------------------------------------------------------
 
 
 def test_it_compares_reports_and_verifies_the_same(original: RunFolder, folder: RunFolder) -> None:
     compact(folder)
     plain, packed = read_stored(original), read_stored(folder)
-    assert packed.samples == plain.samples
+    assert {t: {a: list(rows) for a, rows in arms.items()} for t, arms in packed.samples.items()} == plain.samples
     assert write_tables(packed.comparison) == write_tables(plain.comparison)
     found = verify(folder)
     assert found == verify(original)

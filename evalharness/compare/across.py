@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from evalharness.answers import as_table
 from evalharness.compare import Samples, judge
 from evalharness.compare.pairing import first_documents
-from evalharness.compare.task import EarlyStop, TaskArms, arrange, as_table, early_stops
+from evalharness.compare.task import EarlyStop, TaskArms, arrange, early_stops
 from evalharness.errors import PairingError
 from evalharness.gate import Context, worst
 from evalharness.policy import Policy

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from evalharness.answers import as_table
 from evalharness.arms import base_name, concurrencies, deciding, first_run, is_further_run
 from evalharness.compare.arms import PRIMARY, ArmColumns, PairedRows, against, agreement, arm_score, pair
 from evalharness.compare.contrasts import contrast, noise_floor, recover
@@ -126,11 +127,6 @@ def measure(task: TaskArms, spec: Mapping[str, object], policy: Policy, seed: in
         published=figures,
         notes=tuple(note for note in notes if note),
     )
-
-
-def as_table(samples: Sequence[Sample] | SampleTable) -> SampleTable:
-    """Answers as columns; raises PairingError when a question is answered twice."""
-    return samples if isinstance(samples, SampleTable) else SampleTable.from_samples(samples)
 
 
 def _repeats(table: SampleTable) -> int:

@@ -12,8 +12,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from evalharness.answers import read_table
 from evalharness.errors import EvalHarnessError
-from evalharness.records import Cause, Sample
 from evalharness.store import RunFolder
 
 FloatArray = npt.NDArray[np.float64]
@@ -25,17 +25,14 @@ DIGITS: Final = "0123456789a"
 def read_marks(folder: RunFolder, task: str, arm: str) -> str:
     """The marks of stored samples; empty where they were pruned or cannot be read."""
     try:
-        samples = folder.read_samples(task, arm)
+        table = read_table(folder, task, arm)
     except (EvalHarnessError, OSError):
         return ""
-    return "".join(_mark(sample) for sample in sorted(samples, key=lambda s: (s.doc_id, s.repeat)))
-
-
-def _mark(sample: Sample) -> str:
-    score = sample.scores.get(PRIMARY)
-    if sample.cause is Cause.ERROR or score is None:
-        return LOST
-    return DIGITS[round(min(max(score, 0.0), 1.0) * 10)]
+    scores = table.scores.get(PRIMARY, np.full(len(table), np.nan))
+    is_known = table.answered & ~np.isnan(scores)
+    tenths = np.rint(np.clip(np.where(is_known, scores, 0.0), 0.0, 1.0) * 10).astype(int)
+    order = np.lexsort((table.repeat, table.doc_id))
+    return "".join(DIGITS[tenths[row]] if is_known[row] else LOST for row in order)
 
 
 @dataclass(frozen=True, slots=True)
