@@ -19,6 +19,7 @@ PRESENT: Final = ("doc_id", "repeat", "doc_hash", "prompt_hash", "cause", "finis
                   "response", "token_ids", "flags", "scores")  # fmt: skip
 READ: Final = ("task", "arm", "schema_version", columnar.RAW, *PRESENT)
 CAUSE_NAMES: Final = [cause.value for cause in CAUSES]
+ANSWERED: Final = frozenset(CAUSE_NAMES) - {Cause.ERROR.value}
 
 
 class PackedAnswers(Sequence[Sample]):
@@ -78,12 +79,12 @@ def read_table(folder: RunFolder, task: str, arm: str) -> SampleTable:
 def _is_plain(rows: Any, task: str, arm: str) -> bool:
     if rows[columnar.RAW].null_count < len(rows) or any(_has_gaps(rows[name]) for name in PRESENT):
         return False
-    causes, versions = set(rows["cause"].unique().to_pylist()), rows["schema_version"].unique().to_pylist()
+    told = {name: set(rows[name].unique().to_pylist()) for name in ("task", "arm", "cause", "schema_version")}
     return (
-        rows["task"].unique().to_pylist() in ([], [task])
-        and rows["arm"].unique().to_pylist() in ([], [arm])
-        and causes <= {*CAUSE_NAMES} - {Cause.ERROR.value}
-        and all(version is not None and version <= SCHEMA_VERSION for version in versions)
+        told["task"] <= {task}
+        and told["arm"] <= {arm}
+        and told["cause"] <= ANSWERED
+        and all(version is not None and version <= SCHEMA_VERSION for version in told["schema_version"])
     )
 
 
@@ -93,24 +94,24 @@ def _has_gaps(column: Any) -> bool:
 
 
 def _table(rows: Any) -> SampleTable:
-    cause = rows["cause"].to_pylist()
-    flags = columnar.nested(rows["flags"])
+    import pyarrow as pa
+
+    columns = {name: pa.concat_arrays(rows[name].chunks) for name in PRESENT}
+    causes = columns["cause"].to_pylist()
+    is_bad = np.fromiter((cause in DEGENERATE_CAUSES for cause in causes), np.bool_, len(causes))
     return SampleTable.from_columns(
-        doc_id=rows["doc_id"].to_numpy(),
-        repeat=rows["repeat"].to_numpy(),
-        doc_hash=_bytes(rows["doc_hash"]),
-        prompt=digest(_bytes(rows["prompt_hash"])),
-        scores=_scores(list(columnar.nested(rows["scores"]))),
-        cause=np.fromiter(map(CAUSE_NAMES.index, cause), np.int8, len(cause)),
-        capped=np.array([reason == "length" for reason in rows["finish_reason"].to_pylist()], np.bool_),
-        degenerate=np.array(
-            [c in DEGENERATE_CAUSES or not DEGENERATE_FLAGS.isdisjoint(f) for c, f in zip(cause, flags, strict=True)],
-            np.bool_,
-        ),
-        output_tokens=rows["output_tokens"].to_numpy(),
-        seconds=rows["seconds"].to_numpy(),
-        text=np.array([hash(text) & 0xFFFFFFFFFFFFFFFF for text in rows["response"].to_pylist()], np.uint64),
-        tokens=_tokens(rows["token_ids"]),
+        doc_id=columns["doc_id"].to_numpy(),
+        repeat=columns["repeat"].to_numpy(),
+        doc_hash=_bytes(columns["doc_hash"]),
+        prompt=digest(_bytes(columns["prompt_hash"])),
+        scores=_scores(columns["scores"]),
+        cause=np.fromiter(map(CAUSE_NAMES.index, causes), np.int8, len(causes)),
+        capped=np.array([reason == "length" for reason in columns["finish_reason"].to_pylist()], np.bool_),
+        degenerate=is_bad | _is_flagged(columns["flags"]),
+        output_tokens=columns["output_tokens"].to_numpy(),
+        seconds=columns["seconds"].to_numpy(),
+        text=np.array([hash(text) & 0xFFFFFFFFFFFFFFFF for text in columns["response"].to_pylist()], np.uint64),
+        tokens=_tokens(columns["token_ids"]),
     )
 
 
@@ -119,16 +120,33 @@ def _bytes(column: Any) -> npt.NDArray[np.bytes_]:
     return np.array(encoded, dtype=f"S{max(map(len, encoded), default=1) or 1}")
 
 
-def _scores(rows: list[dict[str, float]]) -> dict[str, npt.NDArray[np.float64]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: np.array([row.get(name, np.nan) for row in rows], np.float64) for name in names}
+def _owners(column: Any) -> tuple[npt.NDArray[np.int64], slice]:
+    """Of a list column (n,): the row of each inner value, and where among the inner values they lie."""
+    offsets = column.offsets.to_numpy()
+    return np.repeat(np.arange(len(column)), np.diff(offsets)), slice(int(offsets[0]), int(offsets[-1]))
+
+
+def _scores(column: Any) -> dict[str, npt.NDArray[np.float64]]:
+    rows, inner = _owners(column)
+    metrics = np.array(column.keys.to_pylist()[inner], dtype=object)
+    values = column.items.to_numpy()[inner]
+    found = {}
+    for metric in dict.fromkeys(metrics):
+        found[metric] = np.full(len(column), np.nan)
+        found[metric][rows[metrics == metric]] = values[metrics == metric]
+    return found
+
+
+def _is_flagged(column: Any) -> npt.NDArray[np.bool_]:
+    rows, inner = _owners(column)
+    flags = column.values.to_pylist()[inner]
+    flagged = np.zeros(len(column), np.bool_)
+    flagged[rows[[flag in DEGENERATE_FLAGS for flag in flags]]] = True
+    return flagged
 
 
 def _tokens(column: Any) -> Tokens:
-    import pyarrow as pa
-
-    rows = pa.concat_arrays(column.chunks)
-    offsets = rows.offsets.to_numpy().astype(np.int64)
-    ids = rows.values.to_numpy()[offsets[0] : offsets[-1]]
-    flat = np.concatenate([ids, np.zeros(STRIDE, np.int32)])
-    return Tokens(flat, offsets[:-1] - offsets[0], np.diff(offsets))
+    _, inner = _owners(column)
+    flat = np.concatenate([column.values.to_numpy()[inner], np.zeros(STRIDE, np.int32)])
+    offsets = column.offsets.to_numpy().astype(np.int64) - inner.start
+    return Tokens(flat, offsets[:-1], np.diff(offsets))

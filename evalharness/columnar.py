@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import cache, lru_cache
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Final
@@ -100,7 +101,7 @@ def read_lines(path: Path, name: str) -> Iterator[bytes]:
         yield from _lines(table)
 
 
-def read_columns(path: Path, name: str, columns: Sequence[str]) -> Any:
+def read_columns(path: Path, name: str, columns: tuple[str, ...]) -> Any:
     """The chosen `columns` of one samples file as an Arrow table (rows,); raises RecordError."""
     import pyarrow as pa
 
@@ -149,6 +150,7 @@ def _by_folder(parts: Iterable[Part]) -> Iterator[tuple[str, list[Part]]]:
     yield from grouped.items()
 
 
+@cache
 def _schema() -> Any:
     import pyarrow as pa
 
@@ -231,16 +233,25 @@ def _parts(file: Any, path: Path) -> dict[str, Part]:
     return {part["name"]: Part(**part) for part in note["parts"]}
 
 
-def _tables(path: Path, name: str, columns: Sequence[str] | None) -> Iterator[Any]:
+def _tables(path: Path, name: str, columns: tuple[str, ...] | None) -> Iterator[Any]:
     """The rows of one part, a table for each row group that has some."""
     with _opened(path) as file:
         part, start = _parts(file, path)[name], 0
+        found = path.stat()
         for group in range(file.num_row_groups):
             stop = start + file.metadata.row_group(group).num_rows
             low, high = max(part.first, start), min(part.first + part.rows, stop)
             if low < high:
-                yield file.read_row_group(group, columns=columns, use_threads=False).slice(low - start, high - low)
+                table = _group(path, (found.st_mtime_ns, found.st_size), group, columns)
+                yield table.slice(low - start, high - low)
             start = stop
+
+
+@lru_cache(maxsize=1)
+def _group(path: Path, stamp: tuple[int, int], group: int, columns: tuple[str, ...] | None) -> Any:  # noqa: ARG001
+    """One row group of the file that had `stamp`. The last one is kept: the arms of a task lie in one."""
+    with _opened(path) as file:
+        return file.read_row_group(group, columns=columns, use_threads=False)
 
 
 def _lines(table: Any) -> Iterator[bytes]:

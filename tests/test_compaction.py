@@ -164,8 +164,8 @@ def test_files_of_more_lines_than_a_row_group(tmp_path: Path, monkeypatch: pytes
     before = written(folder)
     compact(folder)
     assert contents(folder) == before
-    assert columnar.read_columns(folder.packed, STOCK, ["doc_id"])["doc_id"].to_pylist() == list(range(11))
-    assert columnar.read_columns(folder.packed, "samples/gsm8k_canary/empty.jsonl", ["doc_id"]).num_rows == 0
+    assert columnar.read_columns(folder.packed, STOCK, ("doc_id",))["doc_id"].to_pylist() == list(range(11))
+    assert columnar.read_columns(folder.packed, "samples/gsm8k_canary/empty.jsonl", ("doc_id",)).num_rows == 0
 
 
 # --- columns are read instead of samples ---------------------------------------------------------------------
