@@ -83,8 +83,9 @@ def judge_task(task: TaskComparison, context: Context) -> Verdict:
 def judge_run(tasks: tuple[TaskComparison, ...], arms: tuple[ArmSummary, ...] = ()) -> Verdict:
     """The worst of the tasks' verdicts, with the reasons of the tasks that have it; without any, what `arms` tell."""
     if not tasks:
-        told = tuple(f"Arm {arm.name}: {arm.message}" for arm in arms if arm.message)
-        return Verdict(Outcome.ERROR, ("No task has an answer yet.", *told))
+        told = tuple(f"Arm {arm.name}: {arm.message.removeprefix(f'Arm {arm.name}: ')}" for arm in arms if arm.message)
+        refused = bool(told) and all(arm.state is ArmState.INVALID for arm in arms if arm.message)
+        return Verdict(Outcome.INVALID if refused else Outcome.ERROR, ("No task has an answer yet.", *told))
     outcome = worst(task.verdict.outcome for task in tasks)
     reasons = (f"{t.task}: {reason}" for t in tasks if t.verdict.outcome is outcome for reason in t.verdict.reasons)
     return Verdict(outcome, tuple(reasons))

@@ -53,6 +53,7 @@ STEPS = (
     Step("canary", (*RUN, "canary-v3-gpu"), 420),
     Step("agreement", (*RUN, str(HERE / "gpu/agreement.yaml"), "--data", "{data}"), 300),
     Step("audit", (*EVALHARNESS, "audit", "canary-v3-gpu"), 180),
+    Step("faults", (sys.executable, str(HERE / "gpu_faults.py"), "{runs}/faults", "--seconds", "400"), 540),
     Step("bench", (sys.executable, str(HERE.parent / "benchmarks/bench_vllm.py")), 540),
     Step("v4", (*RUN, "canary-v4-gpu"), 560),
     Step("v4-kinds", (*RUN, str(HERE / "gpu/canary-v4-kinds.yaml")), 300),

@@ -326,3 +326,14 @@ def test_the_run_is_as_bad_as_its_worst_task() -> None:
 )
 def test_exit_codes(outcome: str, code: int) -> None:
     assert Outcome(outcome).exit_code == code
+
+
+def test_a_run_whose_arms_all_fell_back_is_invalid_not_an_error() -> None:
+    run = run_of(["eager", "stock"])
+    said = "Arm stock: runner is V1, not V2."
+    fell_back = replace(run.arms[1], state=ArmState.INVALID, message=said)
+    found = judge({}, run=replace(run, arms=(fell_back,)))
+    assert found.verdict.outcome is Outcome.INVALID
+    assert reasons(found).count("Arm stock") == 1
+    lost = replace(run.arms[0], state=ArmState.FAILED, message="The engine ended.")
+    assert judge({}, run=replace(run, arms=(lost, fell_back))).verdict.outcome is Outcome.ERROR
