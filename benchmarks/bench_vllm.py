@@ -3,8 +3,8 @@
     python benchmarks/bench_vllm.py [PROFILE] [--documents 250] [--work DIR] [--measure loads bare lm_eval]
 
 Measured: three arms in one load against three loads; the answering of one arm against a bare `LLM.generate` of the
-same prompts; two arms against `lm_eval --model vllm` twice. Every load is a process of its own, whose compile and JIT
-caches the ones before it have filled. The profile's first task is used.
+same prompts on the same engine, in turn; two arms against `lm_eval --model vllm` twice. Every load is a process of its
+own, whose compile and JIT caches the ones before it have filled. The profile's first task is used.
 """
 
 from __future__ import annotations
@@ -13,21 +13,23 @@ import argparse
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from evalharness.engines.base import Completion, Request
+from evalharness.engines.vllm_core import VllmCore
 from evalharness.engines.vllm_settings import engine_arguments, environment, sampling_arguments
 from evalharness.errors import EvalHarnessError
-from evalharness.spec import RunSpec, VllmEngine, load_spec
-from evalharness.store import list_runs
+from evalharness.spec import ArmSpec, RunSpec, VllmEngine, load_spec
 
-SECONDS = "seconds: "
+PAIR = "pair: "
 ANSWERED = {0, 1, 3, 4}  # exit codes of a run that reached a verdict
 
 
@@ -64,13 +66,12 @@ def one_load(options: argparse.Namespace) -> tuple[float, float]:
 
 
 def bare(options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of an arm whose graphs are there already, and of LLM.generate; both answer for the second time."""
-    harness(options, "native,native#2", "again")
-    (run,) = list_runs(options.work / "again")
-    arms = json.loads((run / "run.json").read_text())["arms"]
-    # vLLM logs to standard output too, also after the last line that is ours.
-    said = next(line for line in child(options, "bare").splitlines() if line.startswith(SECONDS))
-    return next(float(arm["seconds"]) for arm in arms if arm["name"] == "native#2"), float(said.removeprefix(SECONDS))
+    """Seconds of an arm, and of LLM.generate for the same prompts on the same engine: the medians of three pairs."""
+    # vLLM logs to standard output too.
+    said = [row.removeprefix(PAIR) for row in child(options, "paired").splitlines() if row.startswith(PAIR)]
+    pairs = [json.loads(row) for row in said]
+    ours, alone = (statistics.median(column) for column in zip(*pairs, strict=True))
+    return ours, alone
 
 
 def against_lm_eval(options: argparse.Namespace) -> tuple[float, float]:
@@ -101,23 +102,35 @@ def child(options: argparse.Namespace, part: str) -> str:
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=variables).stdout
 
 
-def bare_part(options: argparse.Namespace) -> int:
-    """Only vLLM: the same prompts through LLM.generate twice; prints the seconds of the second time."""
-    from evalharness.engines.base import Request
-    from evalharness.scoring.tasks import prepare
+class Paired(VllmCore):
+    """Answers everything twice on one engine: LLM.generate alone, its seconds kept in the arm's costs, then as ever."""
 
-    spec, engine = chosen(options)
-    vllm = import_module("vllm")
-    llm = vllm.LLM(**{**engine_arguments(engine), "worker_extension_cls": ""})
-    items = prepare(spec)[0].items
-    requests = [Request("", i.prompt, i.max_tokens, i.temperature, i.top_p, i.seed, i.stop) for i in items]
-    params = [vllm.SamplingParams(**sampling_arguments(request)) for request in requests]
-    prompts = [request.prompt for request in requests]
-    for _ in range(2):
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        """See VllmCore."""
+        due, vllm = list(requests), import_module("vllm")
+        params = [vllm.SamplingParams(**sampling_arguments(request)) for request in due]
         began = time.perf_counter()
-        llm.generate(prompts, params, use_tqdm=False)
-        seconds = time.perf_counter() - began
-    print(f"\n{SECONDS}{seconds}", flush=True)
+        self._llm.generate([request.prompt for request in due], params, use_tqdm=False)
+        self._costs["bare_seconds"] = time.perf_counter() - began
+        yield from super().generate(due)
+
+
+def paired_part(options: argparse.Namespace) -> int:
+    """A run whose engine is `Paired`; prints the pair of arm and bare seconds of each arm after the first, which warms up."""
+    from evalharness.engines import vllm
+    from evalharness.runner import local
+
+    vllm.CORE = "bench_vllm:Paired"
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    arms = [{"name": f"native#{n}", "capture": "native"} for n in range(2, 6)]
+    spec = chosen(options)[0]
+    spec = spec.model_copy(update={"arms": [ArmSpec.model_validate(arm) for arm in arms], "tasks": spec.tasks[:1]})
+    shutil.rmtree(options.work / "paired", ignore_errors=True)
+    folder = local.start(spec, options.work / "paired")
+    evidence = folder.read_evidence()
+    for arm in folder.read_run().arms[1:]:
+        alone = evidence[arm.name].costs["bare_seconds"]
+        print(f"\n{PAIR}{json.dumps([arm.seconds - alone, alone])}", flush=True)
     return 0
 
 
@@ -162,11 +175,11 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 MEASURED = {
     "loads": Measurement(one_load, 0.5),  # three arms in one load / three loads
-    "bare": Measurement(bare, 1.05),  # one arm / bare generate
+    "bare": Measurement(bare, 1.05),  # one arm / LLM.generate
     "lm_eval": Measurement(against_lm_eval, 0.65),  # two arms / lm_eval twice
 }
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
-    "bare": bare_part,
+    "paired": paired_part,
     "lm_eval_eager": lambda options: lm_eval_part(options, eager=True),
     "lm_eval_graphs": lambda options: lm_eval_part(options, eager=False),
 }
