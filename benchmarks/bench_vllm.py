@@ -116,7 +116,7 @@ class Paired(VllmCore):
 
 
 def paired_part(options: argparse.Namespace) -> int:
-    """A run whose engine is `Paired`; prints the pair of arm and bare seconds of each arm after the first, which warms up."""
+    """A run whose engine is `Paired`; prints arm and bare seconds of each arm after the first, which warms up."""
     from evalharness.engines import vllm
     from evalharness.runner import local
 
