@@ -51,6 +51,10 @@ def run(
     stop_early: Annotated[
         bool, typer.Option("--stop-early", help="End an arm's task once it is decided (policy quick).")
     ] = False,
+    executor: Annotated[str, typer.Option(help="Where replicas run: local, ray or slurm.")] = "local",
+    address: Annotated[str, typer.Option(help="Ray cluster: auto, local or HOST:PORT.", show_default=False)] = "",
+    replicas: Annotated[int | None, typer.Option(help="Copies of the model; ray: as many as fit.", min=1)] = None,
+    slurm: Annotated[list[str] | None, typer.Option("--slurm", help="Option of sbatch, KEY=VALUE.")] = None,
     out: Results = Path("results"),
     resume: Annotated[str | None, typer.Option(help="Finish this run: id, prefix, path or 'latest'.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the spec as resolved and stop.")] = False,
@@ -58,10 +62,12 @@ def run(
     """Run the model under every arm, score the tasks, write and print the comparison."""
     from evalharness.commands import runs
     from evalharness.runner.choose import Choice
+    from evalharness.runner.executors import Placement
 
     settings = tuple(setting or ())
     choice = Choice(reference, arms, tuple(arm or ()), tasks, limit, data, settings, stop_early, concurrency)
-    raise typer.Exit(runs.run(choice, out, resume, dry_run))
+    placement = Placement(executor, address, replicas, tuple(slurm or ()))
+    raise typer.Exit(runs.run(choice, out, resume, dry_run, placement))
 
 
 @app.command()
@@ -166,7 +172,7 @@ def serve_arm(
 
 @app.command("list")
 def list_(
-    what: Annotated[str, typer.Argument(metavar="profiles|tasks|arms|engines|runs")],
+    what: Annotated[str, typer.Argument(metavar="profiles|tasks|arms|engines|executors|runs")],
     out: Results = Path("results"),
 ) -> None:
     """List what can be named in a spec or on the command line."""
@@ -198,6 +204,11 @@ def audit(
 def history(
     task: Annotated[str, typer.Option(help="This task only.")] = "",
     arm: Annotated[str, typer.Option(help="This arm only.")] = "",
+    model: Annotated[str, typer.Option(help="This model only.")] = "",
+    failed: Annotated[bool, typer.Option("--failed", help="Only FAIL, INVALID, ERROR and runs without figures.")] = False,
+    nights: Annotated[
+        int | None, typer.Option(help="RESULTS holds a results folder a night: the newest so many.", min=1)
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     results: RunsFolder = Path("results"),
@@ -206,7 +217,7 @@ def history(
     from evalharness.commands import dashboard
 
     form = "json" if as_json else "csv" if as_csv else "table"
-    raise typer.Exit(dashboard.history(results, task, arm, form))
+    raise typer.Exit(dashboard.history(results, dashboard.Wanted(model, task, arm, failed), form, nights))
 
 
 @dashboard_app.command("build")

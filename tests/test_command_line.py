@@ -113,7 +113,7 @@ def test_a_folder_that_may_not_be_written_is_not_called_full(
 def test_an_interrupted_user_is_told_the_command_that_goes_on(
     run_id: str, out: str, words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_spec: object, _out: object, listener: Listener) -> None:
+    def interrupted(_spec: object, _out: object, listener: Listener, _executor: object) -> None:
         if run_id:
             listener.run_started(run_id, 3, 2)
         raise KeyboardInterrupt

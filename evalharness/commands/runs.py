@@ -22,9 +22,11 @@ from evalharness.reports import pair, present
 from evalharness.reports.terminal import render
 from evalharness.runner.choose import Choice, default_profile, resolve
 from evalharness.runner.doctor import examine
+from evalharness.runner.executors import EXECUTORS, Placement, connected
+from evalharness.runner.listener import Listener
 from evalharness.runner.progress import RichListener
 from evalharness.seal import seal
-from evalharness.spec import CAPTURES, profiles
+from evalharness.spec import CAPTURES, RunSpec, parse_spec, profiles
 from evalharness.store import RunFolder, find_run, list_runs
 
 INTERRUPTED = 130
@@ -33,17 +35,16 @@ OPTIONS: Final = {"reference": "a profile", "settings": "--set", "stop_early": "
 console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
-def run(choice: Choice, out: Path, resume: str | None, dry_run: bool) -> int:
+def run(choice: Choice, out: Path, resume: str | None, dry_run: bool, placement: Placement) -> int:
     """Run or resume, compare, print; the exit code is the verdict's."""
-    from evalharness.runner import local
-
     listener = RichListener(console)
     if resume is not None:
         _nothing_but_the_run(choice)
         target = find_run(out, resume)
+        begun = target.read_run().spec
         if dry_run:
-            return _print_spec(target.read_run().spec)
-        return _watched(lambda: local.resume(target, listener), listener, out)
+            return _print_spec(begun)
+        return _watched(lambda: _resumed(target, parse_spec(begun), placement, listener), listener, out)
     reference = choice.reference
     if reference is None:
         reference, why = default_profile(choice)
@@ -51,7 +52,21 @@ def run(choice: Choice, out: Path, resume: str | None, dry_run: bool) -> int:
     spec = resolve(choice, reference)
     if dry_run:
         return _print_spec(spec.model_dump(mode="json"))
-    return _watched(lambda: local.start(spec, out, listener), listener, out)
+    return _watched(lambda: _started(spec, out, placement, listener), listener, out)
+
+
+def _started(spec: RunSpec, out: Path, placement: Placement, listener: Listener) -> RunFolder:
+    from evalharness.runner import local
+
+    with connected(placement, spec) as executor:
+        return local.start(spec, out, listener, executor)
+
+
+def _resumed(folder: RunFolder, spec: RunSpec, placement: Placement, listener: Listener) -> RunFolder:
+    from evalharness.runner import local
+
+    with connected(placement, spec) as executor:
+        return local.resume(folder, listener, executor)
 
 
 def _nothing_but_the_run(choice: Choice) -> None:
@@ -106,6 +121,7 @@ LISTS: dict[str, Callable[[Path], Mapping[str, str]]] = {
     "tasks": _tasks,
     "arms": lambda _: {name: ARMS[name] for name in CAPTURES},
     "engines": lambda _: {name: about for name, (_, about) in ENGINES.items()},
+    "executors": lambda _: {name: about for name, (_, about) in EXECUTORS.items()},
     "runs": lambda out: {path.name: str(path.parent) for path in list_runs(out)},
 }
 

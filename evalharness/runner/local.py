@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from evalharness.provenance import collect
 from evalharness.records import ArmState, ArmSummary, Run
@@ -61,6 +64,7 @@ def _serve(plan: Plan, folder: RunFolder, run: Run, listener: Listener, executor
         listener.run_started(run.run_id, len(run.arms), plan.samples_per_arm)
         for warning in plan.warnings:
             listener.note(warning)
+        run = replace(run, provenance=_with_executor(run.provenance, executor.about()))
         session = Session(plan, folder, run, listener, executor)
         try:
             for arm in plan.spec.arms:
@@ -69,3 +73,9 @@ def _serve(plan: Plan, folder: RunFolder, run: Run, listener: Listener, executor
             session.close()
         session.finish()
     return folder
+
+
+def _with_executor(provenance: Mapping[str, Any], about: Mapping[str, str | int]) -> dict[str, Any]:
+    """`provenance` with one more executor that worked on the run, if it is not like the last."""
+    earlier = list(provenance.get("executors", []))
+    return {**provenance, "executors": earlier if earlier[-1:] == [about] else [*earlier, about]}

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 
 from evalharness.errors import UnknownName
 from evalharness.runner.executors.base import Executor, Placement
 from evalharness.spec import RunSpec
 
+__all__ = ["EXECUTORS", "Executor", "Placement", "connected"]
+
 EXECUTORS: dict[str, tuple[str, str]] = {
     "local": ("evalharness.runner.executors.local", "one replica on this machine"),
+    "ray": ("evalharness.runner.executors.ray", "replicas on the nodes of a Ray cluster; extra [ray]"),
 }
 
 
-def connect(placement: Placement, spec: RunSpec) -> Executor:
+@contextmanager
+def connected(placement: Placement, spec: RunSpec) -> Iterator[Executor]:
     """The executor that `placement` names, ready to run `spec`; its module's `connect()` makes it.
 
     Raises:
@@ -24,4 +30,7 @@ def connect(placement: Placement, spec: RunSpec) -> Executor:
     if placement.executor not in EXECUTORS:
         raise UnknownName("executor", placement.executor, EXECUTORS)
     executor: Executor = import_module(EXECUTORS[placement.executor][0]).connect(placement, spec)
-    return executor
+    try:
+        yield executor
+    finally:
+        executor.close()

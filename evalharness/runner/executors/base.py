@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from evalharness.engines.base import Engine
+from evalharness.errors import UsageError
 from evalharness.spec import RunSpec
 from evalharness.store import RunFolder
 
@@ -35,3 +36,19 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """Give back whatever it holds beyond its engines."""
+
+
+def refuse_options(placement: Placement, *others: str) -> None:
+    """Raise UsageError for an option of `others` that was given: one that would be ignored is refused."""
+    default = Placement()
+    given = [f"--{name}" for name in others if getattr(placement, name) != getattr(default, name)]
+    if given:
+        raise UsageError(f"--executor {placement.executor} has no use for {', '.join(given)}.", "Leave it out.")
+
+
+def refuse_endpoint(spec: RunSpec) -> None:
+    """Raise UsageError for an engine that is a server already and has no replicas to place."""
+    if spec.engine.kind == "endpoint":
+        raise UsageError(
+            "The servers of an endpoint run are running already; there is nothing to place.", "Leave out --executor."
+        )

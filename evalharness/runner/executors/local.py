@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from evalharness.errors import UsageError
-from evalharness.runner.executors.base import Placement
+from evalharness.runner.executors.base import Placement, refuse_options
 from evalharness.runner.replica import Replica
 from evalharness.spec import RunSpec
 from evalharness.store import RunFolder
@@ -30,8 +29,5 @@ class Local:
 
 def connect(placement: Placement, spec: RunSpec) -> Local:  # noqa: ARG001 - every executor's signature
     """The executor; raises UsageError for options that are another's."""
-    if placement != Placement():
-        raise UsageError(
-            "--address, --replicas and --slurm belong to other executors.", "Add --executor ray or --executor slurm."
-        )
+    refuse_options(placement, "address", "replicas", "slurm")
     return Local()

@@ -1,0 +1,183 @@
+"""A real Ray cluster of several nodes on this machine, the emulated engine on each, and a node that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalharness.errors import EngineError, UsageError
+from evalharness.records import ArmState, Sample
+from evalharness.runner import local
+from evalharness.runner.executors import Placement, connected
+from evalharness.runner.executors import ray as on_ray
+from evalharness.runner.listener import Listener
+from evalharness.spec import RunSpec, load_spec
+from evalharness.store import RunFolder
+
+SMALL = {"object_store_memory": 80 << 20}
+VLLM = ["engine={kind: vllm, model: canary-v3, tensor_parallel_size: 4}"]
+
+
+def spec(*settings: str) -> RunSpec:
+    tasks = "tasks=[{name: gsm8k_canary, limit: 40}, {name: aime25_canary, limit: 4, repeats: 2, temperature: 0.6}]"
+    return load_spec("canary-v3", [tasks, "arms=[stock, patched]", *settings])
+
+
+def answers(folder: RunFolder, run: RunSpec) -> dict[tuple[object, ...], Sample]:
+    """Every sample of a run by what was asked, but for its seconds; no question was answered twice."""
+    places = [(task.name, arm.name) for task in run.tasks for arm in run.arms]
+    found = {(*place, s.key): replace(s, seconds=0.0) for place in places for s in folder.read_samples(*place)}
+    assert len(found) == sum(folder.samples_path(*place).read_bytes().count(b"\n") for place in places)
+    return found
+
+
+class Stopping(Listener):
+    """Does something when an arm has given so many answers."""
+
+    def __init__(self, arm: str, after: int, act: Any) -> None:
+        self.arm, self.left, self.act = arm, after, act
+
+    def sample(self, sample: Sample) -> None:
+        self.left -= sample.arm == self.arm
+        if self.left == 0 and sample.arm == self.arm:
+            self.act()
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    utils = pytest.importorskip("ray.cluster_utils", reason="Ray is not installed (extra [ray])")
+    head = {"num_cpus": 0, "include_dashboard": False, **SMALL}
+    made = utils.Cluster(initialize_head=True, head_node_args=head)
+    try:
+        for _ in range(2):
+            made.add_node(num_cpus=1, **SMALL)
+        yield made
+    finally:
+        made.shutdown()
+
+
+def power_off(cluster: Any) -> None:
+    """End a node with all that runs on it, and put another in its place."""
+    node = next(iter(cluster.worker_nodes))
+    raylet = node.all_processes["raylet"][0].process.pid
+    for child in Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split():
+        os.kill(int(child), signal.SIGKILL)
+    cluster.remove_node(node, allow_graceful=False)
+    cluster.add_node(num_cpus=1, **SMALL)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The unbroken run on one machine."""
+    return local.start(spec(), tmp_path_factory.mktemp("whole"))
+
+
+def test_a_node_killed_in_the_middle_changes_no_answer(cluster: Any, whole: RunFolder, tmp_path: Path) -> None:
+    run = spec()
+    with connected(Placement("ray", cluster.address), run) as executor:
+        folder = local.start(run, tmp_path, Stopping("patched", 3, lambda: power_off(cluster)), executor)
+    record = folder.read_run()
+    assert {arm.state for arm in record.arms} == {ArmState.DONE}
+    assert answers(folder, run) == answers(whole, run)
+    assert record.fingerprint == whole.read_run().fingerprint
+    assert record.provenance["executors"][0]["executor"] == "ray"
+    assert record.provenance["executors"][0]["replicas"] == 2
+    (note,) = (note for note in folder.read_evidence()["patched"].notes if "was lost" in note)
+    assert note.startswith("replica ")
+    assert all(evidence.mismatches == () for evidence in folder.read_evidence().values())
+
+
+def test_a_run_begun_here_is_finished_by_ray(cluster: Any, whole: RunFolder, tmp_path: Path) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    run = spec()
+    with pytest.raises(KeyboardInterrupt):
+        local.start(run, tmp_path, Stopping("stock", 20, interrupt))
+    folder = RunFolder(next(tmp_path.iterdir()))
+    with connected(Placement("ray", cluster.address), run) as executor:
+        local.resume(folder, None, executor)
+    assert answers(folder, run) == answers(whole, run)
+    assert [one["executor"] for one in folder.read_run().provenance["executors"]] == ["local", "ray"]
+
+
+def test_the_driver_s_environment_reaches_every_worker(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVALHARNESS_CAPTURE", "native")
+    run = spec("tasks=[{name: gsm8k_canary, limit: 2}]", "arms=[patched]")
+    with connected(Placement("ray", cluster.address, replicas=2), run) as executor:
+        folder = local.start(run, tmp_path, None, executor)
+    for evidence in folder.read_evidence().values():
+        assert evidence.observed["environment"] == "EVALHARNESS_CAPTURE=native"
+        assert evidence.mismatches == ()
+
+
+@pytest.mark.parametrize(
+    ("settings", "replicas", "words"),
+    [
+        (VLLM, None, r"needs 4 GPUs; the cluster has 0 on 3 nodes, at most 0 on one\. Add nodes, or lower"),
+        ([], 5, r"5 replicas of one CPU were asked for; the cluster has room for 2\. Add nodes, or --replicas 2"),
+    ],
+)
+def test_too_little_room_is_said_before_anything_loads(
+    cluster: Any, settings: list[str], replicas: int | None, words: str
+) -> None:
+    with (
+        pytest.raises(EngineError, match=words),
+        connected(Placement("ray", cluster.address, replicas), spec(*settings)),
+    ):
+        pass
+
+
+def test_without_ray_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(EngineError, match=r"pip install 'evalharness\[ray\]'"), connected(Placement("ray"), spec()):
+        pass
+
+
+def test_an_address_where_nobody_listens_is_said_at_once() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    began = time.monotonic()
+    with (
+        pytest.raises(EngineError, match=rf"{address}: .*refused\. Start one with"),
+        connected(Placement("ray", address), spec()),
+    ):
+        pass
+    assert time.monotonic() - began < 3
+
+
+def test_a_port_that_is_not_ray_s_is_given_up_in_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_ray, "JOIN_S", 4.0)
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        with pytest.raises(EngineError, match=r"no word of it in 4 s"), connected(Placement("ray", address), spec()):
+            pass
+
+
+@pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "nowhere.invalid:6379", "127.0.0.1:port"])
+def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
+    with pytest.raises(EngineError, match=r"--address HOST:PORT"), connected(Placement("ray", address), spec()):
+        pass
+
+
+def test_options_of_another_executor_are_refused() -> None:
+    for placement in (Placement("ray", slurm=("partition=gpu",)), Placement("local", replicas=2)):
+        with pytest.raises(UsageError, match="has no use for"), connected(placement, spec()):
+            pass
+    endpoint = load_spec("endpoint", ["arms=['stock=http://127.0.0.1:1']"])
+    with pytest.raises(UsageError, match="nothing to place"), connected(Placement("ray"), endpoint):
+        pass
