@@ -205,7 +205,9 @@ def history(
     task: Annotated[str, typer.Option(help="This task only.")] = "",
     arm: Annotated[str, typer.Option(help="This arm only.")] = "",
     model: Annotated[str, typer.Option(help="This model only.")] = "",
-    failed: Annotated[bool, typer.Option("--failed", help="Only FAIL, INVALID, ERROR and runs without figures.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Only FAIL, INVALID, ERROR and runs without figures.")
+    ] = False,
     nights: Annotated[
         int | None, typer.Option(help="RESULTS holds a results folder a night: the newest so many.", min=1)
     ] = None,
@@ -215,9 +217,10 @@ def history(
 ) -> None:
     """List every run's figures, oldest first."""
     from evalharness.commands import dashboard
+    from evalharness.watch.archive import Wanted
 
     form = "json" if as_json else "csv" if as_csv else "table"
-    raise typer.Exit(dashboard.history(results, dashboard.Wanted(model, task, arm, failed), form, nights))
+    raise typer.Exit(dashboard.history(results, Wanted(model, task, arm, failed), form, nights))
 
 
 @dashboard_app.command("build")

@@ -19,6 +19,7 @@ from rich.table import Table
 from evalharness.errors import UsageError
 from evalharness.reports.dashboard import build
 from evalharness.reports.dashboard.exports import COLUMNS, history_rows
+from evalharness.watch.archive import Wanted, archived_rows, night_folders
 from evalharness.watch.events import open_events
 from evalharness.watch.history import read_history
 from evalharness.watch.jobs import FILE, load_schedule
@@ -28,9 +29,12 @@ SHOWN = ("run_id", "task", "arm", "n", "value", "low", "high", "task_verdict")
 console = Console(highlight=False)
 
 
-def history(results: Path, task: str, arm: str, form: str) -> int:
-    """Print the history as a table, CSV or JSON lines of one array."""
-    rows = list(history_rows(read_history(results), task, arm))
+def history(results: Path, wanted: Wanted, form: str, newest: int | None = None) -> int:
+    """Print the figures asked for as a table, CSV or JSON: of `results`, or of the `newest` nights under it."""
+    if newest is None:
+        rows = [row for row in history_rows(read_history(results)) if wanted.takes(row)]
+    else:
+        rows = [row for night in night_folders(results, newest) for row in archived_rows(night, wanted)]
     if form == "json":
         print(json.dumps(rows, allow_nan=False, indent=1))
     elif form == "csv":
