@@ -11,12 +11,15 @@ from itertools import islice
 from typing import Any
 
 from evalharness.engines.base import Completion, Request
+from evalharness.engines.vllm_decode import decode_speed
 from evalharness.engines.vllm_evidence import WorkerState, arm_evidence, refuse_fallback
 from evalharness.engines.vllm_settings import engine_arguments, sampling_arguments
 from evalharness.errors import EngineError
 from evalharness.reasoning import opens_reasoning, split_reasoning
 from evalharness.records import ArmEvidence
 from evalharness.spec import ArmSpec, RunSpec, VllmEngine
+
+DECODED = "Continue this list of numbers: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,"  # prompt of the decode measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,7 @@ class VllmCore:
         self._version = ""
         self._arm: ArmSpec | None = None
         self._costs: dict[str, float] = {}
+        self._speeds: dict[str, float] = {}
         self._calls = 0
 
     def open(self, spec: RunSpec) -> None:
@@ -51,7 +55,7 @@ class VllmCore:
         began = time.perf_counter()
         self._options, self._version = spec.engine, str(vllm.__version__)
         self._llm = vllm.LLM(**engine_arguments(spec.engine))
-        self._costs = {"load_seconds": time.perf_counter() - began}
+        self._costs, self._speeds = {"load_seconds": time.perf_counter() - began}, {}
 
     def use(self, arm: ArmSpec) -> ArmEvidence:
         """Capture along the arm's path, or leave graphs alone for eager; nothing cached crosses over.
@@ -62,15 +66,12 @@ class VllmCore:
         """
         if not self._opened().reset_prefix_cache():
             raise EngineError("vLLM still holds blocks of the last arm's requests.", "Run again with --resume.")
-        if arm.capture == "eager":
-            workers = self._workers("evalharness_eager")
-        else:
-            workers = self._workers("evalharness_capture", arm.path)
+        workers = self._dispatching(arm)
         self._arm = arm
         self._costs |= {"generate_seconds": 0.0, "output_tokens": 0.0, "decode_tokens_per_s": 0.0}
-        evidence = self._evidence(workers)
-        refuse_fallback(evidence, workers)
-        return evidence
+        refuse_fallback(self._evidence(workers), workers)
+        self._costs["fixed_decode_tokens_per_s"] = self._decode_speed(arm)
+        return self._evidence(self._dispatching(arm))  # steps count from here on
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """Answer `requests`; vLLM's scheduler decides which run together. A prompt that
@@ -149,6 +150,19 @@ class VllmCore:
             reasoning=reply.reasoning if reply else "",
             error=None if known else f"vLLM ended the request: {reason}",
         )
+
+    def _dispatching(self, arm: ArmSpec) -> list[WorkerState]:
+        """Have the workers run the arm's graphs, captured unless they already were, or none."""
+        if arm.capture == "eager":
+            return self._workers("evalharness_eager")
+        return self._workers("evalharness_capture", arm.path)
+
+    def _decode_speed(self, arm: ArmSpec) -> float:
+        """Measured once for the arms that share graphs."""
+        if arm.path not in self._speeds:
+            text, _ = self._tokens(DECODED)
+            self._speeds[arm.path] = decode_speed(self._opened().llm_engine, self._served(), text)
+        return self._speeds[arm.path]
 
     def _workers(self, method: str, *arguments: str) -> list[WorkerState]:
         return [json.loads(text) for text in self._opened().collective_rpc(method, args=arguments)]

@@ -20,6 +20,7 @@ from evalharness.records import (
     Sample,
     TaskComparison,
 )
+from evalharness.reports import signoff_costs as costing
 from evalharness.reports import signoff_proofs as proofs
 from evalharness.reports import signoff_tables as tables
 from evalharness.reports.signoff_tables import Table
@@ -107,7 +108,7 @@ def build(stored: Stored, comparison: Comparison) -> Signoff:
         questions=tables.questions(comparison),
         results=tables.results(comparison),
         evidence=proofs.evidence(stored),
-        costs=proofs.costs(stored),
+        costs=costing.costs(stored),
         causes=tables.causes(comparison),
         noise=tuple(tables.noise_lines(comparison)),
         flips=tuple(_flips(stored, comparison)),
@@ -179,7 +180,7 @@ def _facts(stored: Stored) -> Iterator[str]:
         yield f"Evidence is missing: {', '.join(faulty)}"
     elif required:
         yield f"Evidence: every arm proved that it ran the path it names ({len(arms)} of {len(arms)})"
-    yield from proofs.cost_lines(stored)
+    yield from costing.cost_lines(stored)
 
 
 # --- answers that changed --------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
-"""Tables of the sign-off report about the run itself: evidence of its arms, their costs, its provenance."""
+"""Tables of the sign-off report about the run itself: evidence of its arms, its provenance."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from evalharness.assess import Stored
@@ -11,7 +11,7 @@ from evalharness.records import ArmEvidence, ArmSummary, Run
 from evalharness.reports.signoff_tables import Cell, Row, Table
 from evalharness.reports.words import MISSING, plain
 
-# --- evidence and costs ----------------------------------------------------------------------------------
+# --- evidence --------------------------------------------------------------------------------------------
 
 
 def evidence(stored: Stored) -> Table:
@@ -72,76 +72,6 @@ def _proof(arm: ArmSummary, proof: ArmEvidence | None, required: Sequence[str]) 
     if faults:
         return Cell("missing", " ".join(faults), "bad")
     return Cell("complete", tone="good") if proof else Cell("none", "not required by the policy")
-
-
-def costs(stored: Stored) -> Table:
-    """What each arm costs: one column an arm, none of it tested."""
-    arms = stored.run.arms
-    found = [proof.costs if (proof := stored.evidence.get(arm.name)) else {} for arm in arms]
-    rows = [
-        Row(label, tuple(Cell(show(cost[key])) if key in cost else Cell(MISSING) for cost in found))
-        for key, (label, show) in COSTS.items()
-        if any(key in cost for cost in found)
-    ]
-    rows.append(Row("wall time of the arm", tuple(Cell(f"{arm.seconds:.1f} s") for arm in arms)))
-    about = "Measured once, on the machine named under provenance; not tested, not part of the verdict."
-    return Table("Costs", about, "cost", tuple(plain(arm.name) for arm in arms), tuple(rows))
-
-
-def cost_lines(stored: Stored) -> Iterator[str]:
-    """What every patched arm costs more than every stock one."""
-    by_capture = {
-        capture: [
-            stored.evidence[arm.name] for arm in stored.run.arms if arm.capture == capture and _known(stored, arm)
-        ]
-        for capture in ("patched", "stock")
-    }
-    for patched in by_capture["patched"]:
-        for stock in by_capture["stock"]:
-            parts = list(_cost_steps(patched, stock))
-            if parts:
-                yield f"Cost of {plain(patched.arm)} over {plain(stock.arm)}, measured once: {', '.join(parts)}"
-
-
-def _known(stored: Stored, arm: ArmSummary) -> bool:
-    return "#" not in arm.name and arm.name in stored.evidence
-
-
-def _cost_steps(patched: ArmEvidence, stock: ArmEvidence) -> Iterator[str]:
-    """Differences of the costs both measured. Times of the miniature are left out: they are a CPU's, and a plan made
-    for short contexts saves it work."""
-    ours, theirs = patched.costs, stock.costs
-    both = ours.keys() & theirs.keys()
-    if "graph_bytes" in both:
-        more = ours["graph_bytes"] - theirs["graph_bytes"]
-        yield f"graph memory {'-' if more < 0 else '+'}{_bytes(abs(more))}"
-    if patched.engine == "emulated":
-        return
-    if "capture_seconds" in both:
-        yield f"capture {ours['capture_seconds'] - theirs['capture_seconds']:+.2f} s"
-    if "decode_tokens_per_s" in both and theirs["decode_tokens_per_s"]:
-        longer = theirs.get("output_tokens", 1.0) / (ours.get("output_tokens", 1.0) or 1.0)
-        if ALIKE[0] <= longer <= ALIKE[1]:
-            yield f"decode speed {ours['decode_tokens_per_s'] / theirs['decode_tokens_per_s'] - 1:+.1%}"
-        else:
-            yield f"decode speed not comparable (one wrote {longer:.1f} times the tokens of the other)"
-
-
-def _bytes(count: float) -> str:
-    for unit, step in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
-        if abs(count) >= step:
-            return f"{count / step:.1f} {unit}"
-    return f"{count:.0f} B"
-
-
-ALIKE: Final = (0.95, 1.05)  # output of two arms whose speeds may be compared: longer answers decode in fuller batches
-COSTS: Final[dict[str, tuple[str, Callable[[float], str]]]] = {
-    "capture_seconds": ("capture time", lambda value: f"{value:.2f} s"),
-    "graph_bytes": ("graph memory", _bytes),
-    "graph_nodes": ("graph nodes", lambda value: f"{value:,.0f}"),
-    "decode_tokens_per_s": ("decode speed", lambda value: f"{value:,.0f} tokens/s"),
-    "load_seconds": ("load time", lambda value: f"{value:.1f} s"),
-}
 
 
 # --- provenance ------------------------------------------------------------------------------------------

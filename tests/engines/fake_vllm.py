@@ -179,7 +179,7 @@ def install(monkeypatch: pytest.MonkeyPatch, *, plugin: bool = True) -> None:
     """Put the fake into sys.modules and the plugin into a fresh state."""
     sampling = ModuleType("vllm.sampling_params")
     sampling.SamplingParams = SimpleNamespace  # type: ignore[attr-defined]
-    sampling.RequestOutputKind = SimpleNamespace(FINAL_ONLY=2)  # type: ignore[attr-defined]
+    sampling.RequestOutputKind = SimpleNamespace(DELTA=1, FINAL_ONLY=2)  # type: ignore[attr-defined]
     vllm = ModuleType("vllm")
     vllm.LLM, vllm.__version__ = LLM, "0.22.1"  # type: ignore[attr-defined]
     config = ModuleType("vllm.config")

@@ -186,3 +186,24 @@ def test_a_trace_that_the_template_opens_is_kept_apart(monkeypatch: pytest.Monke
 def test_before_open_it_says_so() -> None:
     with pytest.raises(EngineError, match="not open"):
         VllmCore().use(ARMS["eager"])
+
+
+@pytest.mark.parametrize("arm", ["eager", "patched"])
+def test_the_decode_measurement_leaves_no_trace_in_the_counts(monkeypatch: pytest.MonkeyPatch, arm: str) -> None:
+    core = opened(monkeypatch)
+    before = core.use(ARMS[arm])
+    assert "fixed_decode_tokens_per_s" in before.costs
+    assert (before.full_replays, before.eager_steps) == (0, 0)
+    list(core.generate(ask(4)))
+    after = core.evidence()
+    assert after.full_replays + after.eager_steps == 2
+    assert after.costs["output_tokens"] == sum(len(f"question {n}") for n in range(4))
+    assert after.costs["fixed_decode_tokens_per_s"] == before.costs["fixed_decode_tokens_per_s"]
+
+
+def test_arms_that_share_graphs_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = opened(monkeypatch)
+    first = core.use(ARMS["stock"]).costs["fixed_decode_tokens_per_s"]
+    monkeypatch.setattr("evalharness.engines.vllm_core.decode_speed", lambda *_: -1.0)
+    assert core.use(ARMS["stock#2"]).costs["fixed_decode_tokens_per_s"] == first
+    assert core.use(ARMS["patched"]).costs["fixed_decode_tokens_per_s"] == -1.0
