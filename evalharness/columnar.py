@@ -176,9 +176,12 @@ def _table(batch: Sequence[tuple[str, int, bytes]], schema: Any) -> Any:
             raise _no_sample(*batch[0][:2]) from None
         half = len(batch) // 2
         return pa.concat_tables([_table(batch[:half], schema), _table(batch[half:], schema)])
-    complete = [all(row.get(name) is not None for name in ALWAYS) for row in rows]
-    lines = zip(complete, _lines(table), batch, strict=True)
-    kept = [None if is_complete and made == line else line for is_complete, made, (_, _, line) in lines]
+    has_gaps = any(table[name].null_count for name in ALWAYS)
+    lines = zip(rows, _lines(table), batch, strict=True)
+    kept = [
+        line if made != line or (has_gaps and any(row.get(name) is None for name in ALWAYS)) else None
+        for row, made, (_, _, line) in lines
+    ]
     return table.set_column(len(FIELDS), schema.field(RAW), pa.array(kept, pa.binary()))
 
 
