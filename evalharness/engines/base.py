@@ -76,6 +76,28 @@ class WritesLogs(Protocol):
         """Write what the engine prints under an arm to `path_of(arm)`, while it loads to `path_of("engine")`."""
 
 
+@runtime_checkable
+class Ticks(Protocol):
+    """An engine that can be watched, and stopped between two completions: while it generates it calls `tick` after
+    every step of its own. What `tick` raises ends `generate`."""
+
+    tick: Callable[[], None]
+
+
+@runtime_checkable
+class LoadsApart(Protocol):
+    """An engine in a process of its own, which can be at work while this one is."""
+
+    def begin(self, spec: RunSpec) -> None:
+        """Start to load; `open` of the same spec waits for the end. `close` gives it up at once."""
+
+    def follow(self, arm: ArmSpec) -> None:
+        """Bring `arm` up as soon as the next `generate` is answered, after the evidence of the arm in use is taken.
+
+        The calls that come next are `evidence()` and `use(arm)`, as without it; they find their answers ready.
+        """
+
+
 ENGINES: dict[str, tuple[str, str]] = {
     "emulated": ("evalharness.engines.emulated", "numpy miniature of MRV2 and FlashMLA on the CPU; built in"),
     "vllm": ("evalharness.engines.vllm", "vLLM 0.20-0.33 under Model Runner V2 on a Hopper or Blackwell GPU"),

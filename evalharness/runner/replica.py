@@ -9,7 +9,8 @@ from itertools import islice
 from pathlib import Path
 
 from evalharness.arms import at_a_time
-from evalharness.engines.base import Completion, Request, WritesLogs, create_engine
+from evalharness.engines.base import Completion, LoadsApart, Request, WritesLogs, create_engine
+from evalharness.errors import EngineError
 from evalharness.records import ArmEvidence
 from evalharness.spec import ArmSpec, RunSpec
 
@@ -24,14 +25,26 @@ class Replica:
     def __init__(self, kind: str) -> None:
         self._engine = create_engine(kind)
         self._wave: int | None = None
+        self._refusal: EngineError | None = None
 
     def log_to(self, path_of: Callable[[str], Path]) -> None:
         """Send the engine's output there, where it has any."""
         if isinstance(self._engine, WritesLogs):
             self._engine.log_to(path_of)
 
+    def begin(self, spec: RunSpec) -> None:
+        """Start to load, where the engine can do so beside this process; what stands against it is told by `open`."""
+        if isinstance(self._engine, LoadsApart):
+            try:
+                self._engine.begin(spec)
+            except EngineError as error:
+                self._refusal = error
+
     def open(self, spec: RunSpec) -> None:
         """Load the model of `spec`."""
+        refusal, self._refusal = self._refusal, None
+        if refusal is not None:
+            raise refusal
         self._engine.open(spec)
 
     def use(self, arm: ArmSpec) -> ArmEvidence:
@@ -44,6 +57,11 @@ class Replica:
         for wave in _waves(requests, self._wave):
             with closed(self._engine.generate(wave)) as completions:
                 yield from completions
+
+    def follow(self, arm: ArmSpec) -> None:
+        """Have the engine bring `arm` up as soon as it can; in waves only the caller knows which one is the last."""
+        if self._wave is None and isinstance(self._engine, LoadsApart):
+            self._engine.follow(arm)
 
     def evidence(self) -> ArmEvidence:
         """Evidence of the arm in use so far."""

@@ -8,7 +8,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from evalharness.engines.base import Completion, Engine
+from evalharness.engines.base import Completion, Engine, LoadsApart
 from evalharness.errors import EngineError, EvidenceError
 from evalharness.records import ArmState, Cause, Run, Sample
 from evalharness.runner.early import Stop, beginning, stopped_after, with_stop
@@ -38,17 +38,21 @@ class Session:
         self.engine: Engine | None = None
         self.failed_starts: list[str] = []
 
-    def serve(self, arm: ArmSpec) -> None:
-        """Answer what `arm` still owes; a failed engine fails the arm, not the run."""
-        questions = self._missing(arm)
-        state = next(summary.state for summary in self.run.arms if summary.name == arm.name)
-        if not questions and state is ArmState.DONE:
-            return
+    def serve(self) -> None:
+        """Answer what the arms still owe; a failed engine fails the arm, not the run."""
+        owed = [(arm, self._missing(arm)) for arm in self.plan.spec.arms]
+        done = {summary.name for summary in self.run.arms if summary.state is ArmState.DONE}
+        due = [(arm, questions) for arm, questions in owed if questions or arm.name not in done]
+        for number, (arm, questions) in enumerate(due, start=1):
+            following = due[number][0] if number < len(due) else None
+            self._serve(arm, questions, following)
+
+    def _serve(self, arm: ArmSpec, questions: list[Question], following: ArmSpec | None) -> None:
         began = time.monotonic()
         self.listener.arm_started(arm.name, len(questions))
         self._mark(arm, ArmState.RUNNING, 0.0)
         try:
-            self._answer(arm, questions)
+            self._answer(arm, questions, following)
         except EvidenceError as error:
             self._mark(arm, ArmState.INVALID, time.monotonic() - began, str(error))
         except EngineError as error:
@@ -83,7 +87,7 @@ class Session:
         samples = self.folder.read_samples(task, arm)
         return {sample.key for sample in samples if sample.cause is not Cause.ERROR}
 
-    def _answer(self, arm: ArmSpec, questions: list[Question]) -> None:
+    def _answer(self, arm: ArmSpec, questions: list[Question], following: ArmSpec | None) -> None:
         engine = self._opened()
         engine.use(arm)
         earlier = self.folder.read_evidence().get(arm.name)
@@ -91,7 +95,7 @@ class Session:
         pending: list[Sample] = []
         due = time.monotonic() + FLUSH_SECONDS
         try:
-            for sample in self._samples(engine, arm, questions):
+            for sample in self._samples(engine, arm, questions, following):
                 pending.append(sample)
                 if time.monotonic() >= due:
                     self.folder.append(pending[:-1])
@@ -101,18 +105,21 @@ class Session:
         finally:
             self.folder.append(pending)
 
-    def _samples(self, engine: Engine, arm: ArmSpec, questions: list[Question]) -> Iterator[Sample]:
+    def _samples(
+        self, engine: Engine, arm: ArmSpec, questions: list[Question], following: ArmSpec | None
+    ) -> Iterator[Sample]:
         """Every answer; where arms may end early, task after task, so that one can end without the others."""
         breaker = _Breaker(arm.name)
         rule = self.plan.rule
         if rule is None:
-            yield from self._scored(engine, arm, questions, breaker)
+            yield from self._scored(engine, arm, questions, breaker, following)
             return
         for task in self.plan.tasks:
             due = [question for question in questions if question[0] is task]
             ended = stopped_after(self.run, task.name, arm.name) is not None
             watch = None if ended or not due else rule.watch(task, arm.name, self.run.arms, self.folder)
-            with closing(self._scored(engine, arm, due, breaker)) as samples:
+            last = following if task is self.plan.tasks[-1] else None
+            with closing(self._scored(engine, arm, due, breaker, last)) as samples:
                 for sample in samples:
                     yield sample
                     stop = watch.hear(sample) if watch else None
@@ -121,11 +128,18 @@ class Session:
                         break
 
     def _scored(
-        self, engine: Engine, arm: ArmSpec, questions: Sequence[Question], breaker: _Breaker
+        self,
+        engine: Engine,
+        arm: ArmSpec,
+        questions: Sequence[Question],
+        breaker: _Breaker,
+        following: ArmSpec | None,
     ) -> Generator[Sample, None, None]:
-        """Answers to `questions`; closing it gives up what is still under way."""
+        """Answers to `questions`, the arm's last if another is `following`; closing it gives up what is under way."""
         if not questions:
             return
+        if following is not None and isinstance(engine, LoadsApart):
+            engine.follow(following)
         thinking = self.plan.spec.engine.thinking
         asked = {request.id: (request, *q) for q in questions for request in [q[1].request(thinking=thinking)]}
         with closed(engine.generate([request for request, _, _ in asked.values()])) as completions:

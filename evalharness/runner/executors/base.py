@@ -28,6 +28,9 @@ class Placement:
 class Executor(Protocol):
     """Brings up the replicas of a run. To the runner all of them together are one engine."""
 
+    def begin(self, spec: RunSpec) -> None:
+        """Start to load what `engine` will hand out, where that can go on while the run is planned."""
+
     def engine(self, spec: RunSpec, folder: RunFolder) -> Engine:
         """A new, unopened engine for the arms of `spec`; what it prints goes to the logs of `folder`."""
 
@@ -35,7 +38,7 @@ class Executor(Protocol):
         """What the run's provenance says of it: its name, its version, its replicas."""
 
     def close(self) -> None:
-        """Give back whatever it holds beyond its engines."""
+        """Give back whatever it holds beyond the engines handed out."""
 
 
 def refuse_options(placement: Placement, *others: str) -> None:

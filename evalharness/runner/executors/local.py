@@ -13,9 +13,18 @@ from evalharness.store import RunFolder
 class Local:
     """One replica in this process, which is all that most runs need."""
 
+    def __init__(self) -> None:
+        self._begun: Replica | None = None
+
+    def begin(self, spec: RunSpec) -> None:
+        """Have a replica load that `engine` hands out first."""
+        self._begun = Replica(spec.engine.kind)
+        self._begun.begin(spec)
+
     def engine(self, spec: RunSpec, folder: RunFolder) -> Replica:
-        """The replica; its output goes to the logs of `folder`."""
-        replica = Replica(spec.engine.kind)
+        """A replica; its output goes to the logs of `folder`."""
+        begun, self._begun = self._begun, None
+        replica = begun or Replica(spec.engine.kind)
         replica.log_to(folder.log_path)
         return replica
 
@@ -24,7 +33,10 @@ class Local:
         return {"executor": "local"}
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Give up a replica that was begun for nothing."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            begun.close()
 
 
 def connect(placement: Placement, spec: RunSpec) -> Local:  # noqa: ARG001 - every executor's signature

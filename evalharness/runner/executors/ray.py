@@ -36,6 +36,9 @@ class RayExecutor:
     def __init__(self, ray: Any, need: Need, size: int) -> None:
         self._ray, self._need, self._size = ray, need, size
 
+    def begin(self, spec: RunSpec) -> None:
+        """Nothing: replicas are hired for a run that is planned."""
+
     def engine(self, spec: RunSpec, folder: RunFolder) -> Fleet:  # noqa: ARG002 - a node need not see the folder
         """The fleet of replicas, not yet hired."""
         return Fleet(RayCluster(self._ray, Brief.of(spec), self._need), self._size)
