@@ -19,7 +19,7 @@ from evalharness.records import Outcome
 from evalharness.reports.dashboard import build
 from evalharness.reports.dashboard.exports import prometheus
 from evalharness.schedule.lock import Busy, exclusive
-from evalharness.schedule.retention import has_answers, prunable, prune, prune_logs
+from evalharness.schedule.retention import compactable, has_answers, pack, prunable, prune, prune_logs
 from evalharness.schedule.send import Delivery, deliver
 from evalharness.store import RunFolder, replace_file
 from evalharness.watch.events import Event, events
@@ -214,14 +214,20 @@ def _prune(
 ) -> None:
     now = datetime.now(UTC)
     chosen = prunable(found, entries, schedule.retention, now)
+    packing = compactable(results, entries, schedule.retention, now)
     if dry_run:
         there = [entry.run_id for entry in chosen if has_answers(RunFolder(results / entry.folder))]
-        tell(f"would prune the samples of {len(there)} runs")
+        tell(f"would prune the samples of {len(there)} runs and compact those of {len(packing)}")
         return
     pruned = prune(results, chosen, now)
     prune_logs(results / FOLDER / "logs", schedule.retention, now)
     if pruned:
         tell(f"pruned the samples of {len(pruned)} runs, {pruned[0]} to {pruned[-1]}")
+    packed, refused = pack(folder for folder in packing if folder.path.name not in set(pruned))
+    if packed:
+        tell(f"compacted the samples of {len(packed)} runs")
+    for line in refused:
+        tell(line)
 
 
 def _alert(all_events: Sequence[Event], schedule: Schedule, results: Path, tell: Tell, *, dry_run: bool) -> None:

@@ -1,4 +1,4 @@
-"""Old answers go, records stay."""
+"""Old answers are packed, older ones go, records stay."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from evalharness.compaction import compact
+from evalharness.errors import EvalHarnessError
 from evalharness.store import PRUNED, RunFolder
 from evalharness.watch.history import Entry
 from evalharness.watch.jobs import Retention
@@ -27,6 +29,27 @@ def prunable(found: Sequence[Series], entries: Iterable[Entry], policy: Retentio
         kept |= {next((entry.run_id for entry in reversed(runs) if entry.verdict == Status.PASS.value), "")}
         chosen += [e for e in runs if e.state == "compared" and e.at < old and e.run_id not in kept]
     return sorted(chosen, key=lambda entry: entry.created)
+
+
+def compactable(results: Path, entries: Iterable[Entry], policy: Retention, now: datetime) -> list[RunFolder]:
+    """Runs whose samples are to be packed: finished long enough ago, not published, and not packed yet."""
+    if policy.compact_days is None:
+        return []
+    latest = now - timedelta(days=policy.compact_days)
+    old = [e for e in entries if not e.published and e.finished and datetime.fromisoformat(e.finished) <= latest]
+    folders = [RunFolder(results / entry.folder) for entry in old]
+    return [folder for folder in folders if (folder.path / SAMPLES).is_dir()]
+
+
+def pack(folders: Iterable[RunFolder]) -> tuple[list[str], list[str]]:
+    """Pack their samples; returns the ids of those packed, and why another one was not."""
+    packed, refused = [], []
+    for folder in folders:
+        try:
+            packed.append(compact(folder).run_id)
+        except EvalHarnessError as error:
+            refused.append(f"{folder.path.name} was not compacted: {error}")
+    return packed, refused
 
 
 def has_answers(folder: RunFolder) -> bool:

@@ -93,9 +93,11 @@ class Alerts(Part):
 
 class Retention(Part):
     """Samples older than `sample_days` go, but never those of the `keep_runs` newest runs of a profile, of its
-    last good run, or of a published run. Records and comparisons always stay."""
+    last good run, or of a published run. Records and comparisons always stay. Samples of runs that finished more
+    than `compact_days` ago are packed (None: they stay as they are)."""
 
     sample_days: int = Field(default=30, ge=1)
+    compact_days: float | None = Field(default=None, ge=0)
     keep_runs: int = Field(default=7, ge=1)
     log_days: int = Field(default=90, ge=1)
 

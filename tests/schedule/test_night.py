@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -208,6 +209,26 @@ def test_a_dry_run_changes_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "site").exists()
     assert not (tmp_path / "alerts").exists()
     assert len(list(results.glob("*/samples"))) == 52
+
+
+def test_old_runs_are_compacted_where_the_schedule_says_so(tmp_path: Path) -> None:
+    results, words = tmp_path / "results", list[str]()
+    make_history(results, 40, end=datetime.now(UTC) - timedelta(days=3), keep_samples=40)
+    look_after(schedule(tmp_path, retention=Retention(sample_days=60)), results, words.append)
+    assert not list(results.glob("*/samples.parquet"))
+    packing = schedule(tmp_path, retention=Retention(sample_days=60, compact_days=8))
+    look_after(packing, results, words.append, dry_run=True)
+    assert any(re.search(r"would prune .* and compact those of [1-9]", line) for line in words)
+    damaged = min(results.glob("*/samples/gsm8k_canary/eager.jsonl"))
+    damaged.write_text("{}\n[]\n")
+    look_after(packing, results, words.append)
+    packed = {path.parent.name for path in results.glob("*/samples.parquet")}
+    loose = {path.parent.name for path in results.glob("*/samples")}
+    assert packed
+    assert not packed & loose
+    assert max(packed) < min(loose - {damaged.parents[2].name})
+    assert any("was not compacted" in line and "line 2 is no sample" in line for line in words)
+    assert any(line == f"compacted the samples of {len(packed)} runs" for line in words)
 
 
 def test_pruning_spares_published_newest_and_last_good_runs(tmp_path: Path) -> None:
