@@ -82,7 +82,7 @@ class RunFolder:
         if results.suffix in FILE_SUFFIXES and not results.is_dir():
             raise UsageError(f"{results} is named like a file.", "Runs are folders: give a folder with --out.")
         stamp = datetime.fromisoformat(run.created)
-        with _writing(results):
+        with writing(results):
             results.mkdir(parents=True, exist_ok=True)
             while True:
                 named = replace(run, run_id=run_id(stamp, run.name, run.fingerprint))
@@ -98,7 +98,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder alone; a second writer is refused. What a killed one left half written is removed."""
-        with _writing(self.path), (self.path / ".lock").open("w") as lock:
+        with writing(self.path), (self.path / ".lock").open("w") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
@@ -164,7 +164,7 @@ class RunFolder:
         if by_file:
             self.refuse_compacted()
         for path, lines in by_file.items():
-            with _writing(self.path):
+            with writing(self.path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 _append_lines(path, lines)
 
@@ -187,7 +187,7 @@ class RunFolder:
     def write_bytes(self, name: str, data: bytes) -> None:
         """Replace the file `name` atomically."""
         path = self.path / name
-        with _writing(self.path):
+        with writing(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, data)
 
@@ -203,7 +203,7 @@ class RunFolder:
     def log_path(self, arm: str) -> Path:
         """Where the engine's output under `arm` goes."""
         path = self.path / "logs" / f"{_part(arm)}.log"
-        with _writing(self.path):
+        with writing(self.path):
             path.parent.mkdir(parents=True, exist_ok=True)
         return path
 
@@ -312,7 +312,8 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 @contextmanager
-def _writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> Iterator[None]:
+    """Errors of writing below `path` as a StoreError with its remedy."""
     try:
         yield
     except OSError as error:

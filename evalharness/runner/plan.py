@@ -6,17 +6,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from evalharness.canary.models import local_model
+from evalharness.canary.models import local_model, model_hash
 from evalharness.errors import RecordError
-from evalharness.provenance import fingerprint, sha256_file, sha256_text
+from evalharness.provenance import fingerprint, sha256_text
 from evalharness.runner.early import Rule
 from evalharness.scoring.budget import budget_warnings, check_budget, estimate_tokens
 from evalharness.scoring.tasks import PreparedTask, prepare
 from evalharness.spec import RunSpec
 
 # Engine settings that change how long a run takes, not what it answers.
-UNDECISIVE = {"start_timeout_s", "timeout_s", "max_retries", "api_key_env"}
-HASHED_BYTES = 4 << 30
+UNDECISIVE = {"start_timeout_s", "stall_timeout_s", "timeout_s", "max_retries", "api_key_env"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,14 +94,3 @@ def _token_counter(model: str) -> Callable[[str], int]:
 def _question(item: object) -> str:
     names = ("doc_hash", "repeat", "seed", "prompt_hash", "max_tokens", "temperature", "top_p", "stop")
     return json.dumps([getattr(item, name) for name in names])
-
-
-def model_hash(model: str) -> str | None:
-    """Hash of a local model's config, tokenizer and weights; of weights over 4 GiB, of their names and sizes."""
-    folder = local_model(model)
-    if folder is None:
-        return None
-    files = sorted(p for p in folder.iterdir() if p.suffix in {".json", ".safetensors"})
-    small = sum(p.stat().st_size for p in files) <= HASHED_BYTES
-    marks = (sha256_file(p) if small or p.suffix == ".json" else str(p.stat().st_size) for p in files)
-    return sha256_text(*(text for p, mark in zip(files, marks, strict=True) for text in (p.name, mark)))

@@ -8,48 +8,22 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from evalharness.errors import EngineError, UsageError
-from evalharness.records import ArmState, Sample
+from evalharness.records import ArmState
 from evalharness.runner import local
 from evalharness.runner.executors import Placement, connected
 from evalharness.runner.executors import ray as on_ray
-from evalharness.runner.listener import Listener
-from evalharness.spec import RunSpec, load_spec
+from evalharness.spec import load_spec
 from evalharness.store import RunFolder
+from tests.runner.sharded import After, answers, children, small
 
 SMALL = {"object_store_memory": 80 << 20}
 VLLM = ["engine={kind: vllm, model: canary-v3, tensor_parallel_size: 4}"]
-
-
-def spec(*settings: str) -> RunSpec:
-    tasks = "tasks=[{name: gsm8k_canary, limit: 40}, {name: aime25_canary, limit: 4, repeats: 2, temperature: 0.6}]"
-    return load_spec("canary-v3", [tasks, "arms=[stock, patched]", *settings])
-
-
-def answers(folder: RunFolder, run: RunSpec) -> dict[tuple[object, ...], Sample]:
-    """Every sample of a run by what was asked, but for its seconds; no question was answered twice."""
-    places = [(task.name, arm.name) for task in run.tasks for arm in run.arms]
-    found = {(*place, s.key): replace(s, seconds=0.0) for place in places for s in folder.read_samples(*place)}
-    assert len(found) == sum(folder.samples_path(*place).read_bytes().count(b"\n") for place in places)
-    return found
-
-
-class Stopping(Listener):
-    """Does something when an arm has given so many answers."""
-
-    def __init__(self, arm: str, after: int, act: Any) -> None:
-        self.arm, self.left, self.act = arm, after, act
-
-    def sample(self, sample: Sample) -> None:
-        self.left -= sample.arm == self.arm
-        if self.left == 0 and sample.arm == self.arm:
-            self.act()
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +43,16 @@ def power_off(cluster: Any) -> None:
     """End a node with all that runs on it, and put another in its place."""
     node = next(iter(cluster.worker_nodes))
     raylet = node.all_processes["raylet"][0].process.pid
-    for child in Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split():
-        os.kill(int(child), signal.SIGKILL)
+    for child in children(raylet):
+        os.kill(child, signal.SIGKILL)
     cluster.remove_node(node, allow_graceful=False)
     cluster.add_node(num_cpus=1, **SMALL)
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The unbroken run on one machine."""
-    return local.start(spec(), tmp_path_factory.mktemp("whole"))
-
-
 def test_a_node_killed_in_the_middle_changes_no_answer(cluster: Any, whole: RunFolder, tmp_path: Path) -> None:
-    run = spec()
+    run = small()
     with connected(Placement("ray", cluster.address), run) as executor:
-        folder = local.start(run, tmp_path, Stopping("patched", 3, lambda: power_off(cluster)), executor)
+        folder = local.start(run, tmp_path, After("patched", 3, lambda: power_off(cluster)), executor)
     record = folder.read_run()
     assert {arm.state for arm in record.arms} == {ArmState.DONE}
     assert answers(folder, run) == answers(whole, run)
@@ -100,9 +68,9 @@ def test_a_run_begun_here_is_finished_by_ray(cluster: Any, whole: RunFolder, tmp
     def interrupt() -> None:
         raise KeyboardInterrupt
 
-    run = spec()
+    run = small()
     with pytest.raises(KeyboardInterrupt):
-        local.start(run, tmp_path, Stopping("stock", 20, interrupt))
+        local.start(run, tmp_path, After("stock", 20, interrupt))
     folder = RunFolder(next(tmp_path.iterdir()))
     with connected(Placement("ray", cluster.address), run) as executor:
         local.resume(folder, None, executor)
@@ -114,7 +82,7 @@ def test_the_driver_s_environment_reaches_every_worker(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EVALHARNESS_CAPTURE", "native")
-    run = spec("tasks=[{name: gsm8k_canary, limit: 2}]", "arms=[patched]")
+    run = small("tasks=[{name: gsm8k_canary, limit: 2}]", "arms=[patched]")
     with connected(Placement("ray", cluster.address, replicas=2), run) as executor:
         folder = local.start(run, tmp_path, None, executor)
     for evidence in folder.read_evidence().values():
@@ -134,14 +102,14 @@ def test_too_little_room_is_said_before_anything_loads(
 ) -> None:
     with (
         pytest.raises(EngineError, match=words),
-        connected(Placement("ray", cluster.address, replicas), spec(*settings)),
+        connected(Placement("ray", cluster.address, replicas), small(*settings)),
     ):
         pass
 
 
 def test_without_ray_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(EngineError, match=r"pip install 'evalharness\[ray\]'"), connected(Placement("ray"), spec()):
+    with pytest.raises(EngineError, match=r"pip install 'evalharness\[ray\]'"), connected(Placement("ray"), small()):
         pass
 
 
@@ -152,7 +120,7 @@ def test_an_address_where_nobody_listens_is_said_at_once() -> None:
     began = time.monotonic()
     with (
         pytest.raises(EngineError, match=rf"{address}: .*refused\. Start one with"),
-        connected(Placement("ray", address), spec()),
+        connected(Placement("ray", address), small()),
     ):
         pass
     assert time.monotonic() - began < 3
@@ -164,19 +132,19 @@ def test_a_port_that_is_not_ray_s_is_given_up_in_bounded_time(monkeypatch: pytes
         other.bind(("127.0.0.1", 0))
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        with pytest.raises(EngineError, match=r"no word of it in 4 s"), connected(Placement("ray", address), spec()):
+        with pytest.raises(EngineError, match=r"no word of it in 4 s"), connected(Placement("ray", address), small()):
             pass
 
 
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "nowhere.invalid:6379", "127.0.0.1:port"])
 def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
-    with pytest.raises(EngineError, match=r"--address HOST:PORT"), connected(Placement("ray", address), spec()):
+    with pytest.raises(EngineError, match=r"--address HOST:PORT"), connected(Placement("ray", address), small()):
         pass
 
 
 def test_options_of_another_executor_are_refused() -> None:
     for placement in (Placement("ray", slurm=("partition=gpu",)), Placement("local", replicas=2)):
-        with pytest.raises(UsageError, match="has no use for"), connected(placement, spec()):
+        with pytest.raises(UsageError, match="has no use for"), connected(placement, small()):
             pass
     endpoint = load_spec("endpoint", ["arms=['stock=http://127.0.0.1:1']"])
     with pytest.raises(UsageError, match="nothing to place"), connected(Placement("ray"), endpoint):

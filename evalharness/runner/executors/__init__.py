@@ -15,6 +15,7 @@ __all__ = ["EXECUTORS", "Executor", "Placement", "connected"]
 EXECUTORS: dict[str, tuple[str, str]] = {
     "local": ("evalharness.runner.executors.local", "one replica on this machine"),
     "ray": ("evalharness.runner.executors.ray", "replicas on the nodes of a Ray cluster; extra [ray]"),
+    "slurm": ("evalharness.runner.executors.slurm", "replicas as Slurm jobs, over shared storage; extra [slurm]"),
 }
 
 

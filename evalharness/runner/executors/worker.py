@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import evalharness
+from evalharness.canary.models import model_hash
 from evalharness.engines.base import Completion, Request
 from evalharness.engines.gpu import visible_gpus
 from evalharness.engines.wire import failure, line, record, revived
@@ -18,7 +19,6 @@ from evalharness.errors import EvalHarnessError, EvidenceError
 from evalharness.provenance import VARIABLES
 from evalharness.records import ArmEvidence
 from evalharness.redact import SECRET_NAME
-from evalharness.runner.plan import model_hash
 from evalharness.runner.replica import Replica, closed
 from evalharness.spec import ArmSpec, RunSpec
 

@@ -1,0 +1,159 @@
+"""Replicas as jobs of submitit's local executor and of a small Slurm: put back into the queue, killed, out of disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evalharness.errors import EngineError, UsageError
+from evalharness.records import ArmState
+from evalharness.runner import local
+from evalharness.runner.executors import Placement, connected, slurm
+from evalharness.spec import load_spec
+from evalharness.store import RunFolder
+from tests.runner.sharded import After, answers, children, small
+from tests.runner.small_slurm import install
+
+pytest.importorskip("submitit", reason="submitit is not installed (extra [slurm])")
+HERE = Placement("slurm", replicas=2, slurm=("cluster=local",))
+
+
+@pytest.fixture
+def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every job that a test submits."""
+    found: list[Any] = []
+    hire = slurm.SlurmCluster.hire
+
+    def remembered(self: slurm.SlurmCluster, name: str) -> None:
+        hire(self, name)
+        found.append(self._jobs[name])
+
+    monkeypatch.setattr(slurm.SlurmCluster, "hire", remembered)
+    return found
+
+
+def test_a_job_put_back_into_the_queue_goes_on_where_it_was(jobs: list[Any], whole: RunFolder, tmp_path: Path) -> None:
+    def preempt() -> None:
+        (task,) = children(jobs[0]._process.pid)
+        os.kill(task, signal.SIGUSR2)
+
+    run = small()
+    with connected(HERE, run) as executor:
+        folder = local.start(run, tmp_path, After("patched", 3, preempt), executor)
+    assert answers(folder, run) == answers(whole, run)
+    assert {arm.state for arm in folder.read_run().arms} == {ArmState.DONE}
+    assert len(jobs) == 2
+    assert any("start 2" in note for note in folder.read_evidence()["patched"].notes)
+    assert not (folder.path / "shards").exists()
+
+
+def test_a_job_that_dies_is_replaced_and_only_its_missing_questions_asked(
+    jobs: list[Any], whole: RunFolder, tmp_path: Path
+) -> None:
+    def kill() -> None:
+        controller = jobs[1]._process.pid
+        for process in (*children(controller), controller):
+            os.kill(process, signal.SIGKILL)
+
+    run = small()
+    with connected(HERE, run) as executor:
+        folder = local.start(run, tmp_path, After("patched", 3, kill), executor)
+    assert answers(folder, run) == answers(whole, run)
+    assert len(jobs) == 3
+    assert any("was lost" in note for note in folder.read_evidence()["patched"].notes)
+
+
+def test_a_full_shared_disk_fails_the_arm_in_words_and_keeps_what_was_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    submitter = slurm.SlurmExecutor.submitter
+
+    def limited(self: slurm.SlurmExecutor, folder: Path) -> Any:
+        made = submitter(self, folder)
+        made.update_parameters(local_setup=["prlimit --pid $$ --fsize=5000"])
+        return made
+
+    monkeypatch.setattr(slurm.SlurmExecutor, "submitter", limited)
+    run = small("arms=[patched]")
+    with connected(Placement("slurm", slurm=("cluster=local",)), run) as executor:
+        folder = local.start(run, tmp_path, None, executor)
+    (arm,) = folder.read_run().arms
+    assert arm.state is ArmState.FAILED
+    assert "File too large" in arm.message
+    assert "resume the run; finished answers are kept" in arm.message
+    assert 0 < len(folder.read_samples("gsm8k_canary", "patched")) < 36
+
+
+def test_the_whole_way_through_slurm_s_own_commands(
+    monkeypatch: pytest.MonkeyPatch, whole: RunFolder, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", f"{install(tmp_path)}:{os.environ['PATH']}")
+    run = small()
+    placement = Placement("slurm", slurm=("partition=short", "time=01:30:00"))
+    with connected(placement, run) as executor:
+        folder = local.start(run, tmp_path / "results", None, executor)
+    assert answers(folder, run) == answers(whole, run)
+    assert folder.read_run().provenance["executors"][0]["executor"] == "slurm"
+    script = (tmp_path / "jobs" / "1.script").read_text().splitlines()
+    asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
+    assert {"partition=short", "time=01:30:00", "nodes=1", "requeue", "signal=USR2@90", "open-mode=append"} <= asked
+
+
+def test_a_job_asks_for_the_gpus_of_a_replica(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", f"{install(tmp_path)}:{os.environ['PATH']}")
+    run = small("engine={kind: vllm, model: canary-v3, tensor_parallel_size: 4}")
+    with connected(Placement("slurm"), run) as executor:
+        assert isinstance(executor, slurm.SlurmExecutor)
+        text = executor.submitter(tmp_path / "out")._executor._make_submission_file_text("", "")
+    assert "#SBATCH --gpus-per-node=4\n" in text
+
+
+@pytest.mark.parametrize("reason", ["Invalid partition name specified: nowhere", "Requested node configuration"])
+def test_what_sbatch_refuses_is_said_in_its_words(reason: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    commands = install(tmp_path)
+    (commands / "sbatch").write_text(f"#!/bin/bash\necho 'sbatch: error: {reason}' >&2\nexit 1\n")
+    monkeypatch.setenv("PATH", f"{commands}:{os.environ['PATH']}")
+    run = small("arms=[patched]")
+    with connected(Placement("slurm"), run) as executor:
+        folder = local.start(run, tmp_path / "results", None, executor)
+    (arm,) = folder.read_run().arms
+    assert arm.state is ArmState.FAILED
+    assert reason in arm.message
+
+
+def test_without_sbatch_a_run_is_refused_before_it_begins() -> None:
+    with pytest.raises(EngineError, match=r"no sbatch on this machine's PATH\. Start the run on a login node"):
+        open_and_close(Placement("slurm"))
+
+
+def test_without_submitit_the_command_that_installs_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    with pytest.raises(EngineError, match=r"pip install 'evalharness\[slurm\]'"):
+        open_and_close(HERE)
+
+
+@pytest.mark.parametrize("option", ["partition", "=gpu", "partition="])
+def test_an_option_that_is_no_pair_is_refused(option: str) -> None:
+    with pytest.raises(UsageError, match="is not KEY=VALUE"):
+        open_and_close(Placement("slurm", slurm=(option,)))
+
+
+def test_what_one_job_cannot_hold_is_refused() -> None:
+    spread = "engine={kind: vllm, model: x, tensor_parallel_size: 16, engine_args: {distributed_executor_backend: ray}}"
+    with pytest.raises(EngineError, match="one node"):
+        open_and_close(HERE, spread)
+    with (
+        pytest.raises(UsageError, match="nothing to place"),
+        connected(HERE, load_spec("endpoint", ["arms=['stock=http://127.0.0.1:1']"])),
+    ):
+        pass
+
+
+def open_and_close(placement: Placement, *settings: str) -> None:
+    with connected(placement, small(*settings)):
+        pass
