@@ -92,12 +92,9 @@ def main() -> None:
                     fails[:BAD, 0] = False
                     false[way] += int(fails.sum())
             for way in WAYS:
-                each = false[way] / nights
-                again = each * each / (RUNS * TASKS)
-                shares = (
-                    f"{noise:.1%} | {loss:.2f} | {way} | {each:.1f} | {again:.2f} | {found[way] / nights / BAD:.0%}"
-                )
-                print(f"| {shares} |")
+                each, share = false[way] / nights, found[way] / nights / BAD
+                twice = each * each / (RUNS * TASKS)
+                print(f"| {noise:.1%} | {loss:.2f} | {way} | {each:.1f} | {twice:.2f} | {share:.0%} | {share**2:.0%} |")
 
 
 def flipped(rng: np.random.Generator, noise: float, loss: float) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
