@@ -134,7 +134,7 @@ class EmulatedEngine(EnginePart):
 
 class VllmEngine(EnginePart):
     """vLLM under Model Runner V2. Names are vLLM's own engine arguments; `engine_args` passes any other
-    one through, unknown ones are vLLM's to refuse."""
+    one through, unknown ones are vLLM's to refuse. `stall_timeout_s` is the longest that a step may take."""
 
     kind: Literal["vllm"] = "vllm"
     model: ModelName
@@ -154,6 +154,7 @@ class VllmEngine(EnginePart):
     gpu_memory_utilization: float = Field(default=0.9, gt=0, le=1)
     chat_template_kwargs: Mapping[str, Any] | None = None
     start_timeout_s: float = Field(default=1800, gt=0)
+    stall_timeout_s: float = Field(default=900, gt=0)
     engine_args: Mapping[str, Any] = Field(default_factory=dict)
 
     @property

@@ -11,6 +11,7 @@ from typing import IO
 from evalharness.redact import redact, secrets
 
 KEPT_LINES = 400
+MARK = "\0evalharness log "  # what follows in the stream goes to the file that was announced under the number here
 RESTART = "Run again with --resume; finished samples are kept."
 MEMORY = "Lower engine.gpu_memory_utilization, engine.max_num_seqs or engine.max_model_len, or free the GPU."
 # What a line says -> what to do about it. A child that prints one of these will not answer again.
@@ -35,13 +36,17 @@ ADVICE: dict[str, str] = FATAL | {
         "Choose engine.attention_backend for this GPU; FlashMLA needs Hopper or Blackwell."
     ),
 }
+# Kernels that the autotuner tries and leaves; nothing has failed.
+HARMLESS = re.compile(r"out of resource|Ignoring this choice")
 ERROR_LINE = re.compile(r"(?:^|\s|\])(?:[A-Za-z_.]*(?:Error|Exception|Interrupt)\b:? ?.*)")
 
 
 class LogTail:
     """Drains a stream in a thread of its own, so that a child never waits for its reader.
 
-    `fatal` is the first line that FATAL knows; `switch` changes the file that further lines go to.
+    `fatal` is the first line that FATAL knows. Further lines go to another file from the line on at which the
+    program says so (MARK), so that none goes astray on its way here. Lines that come before the first `switch` wait
+    for it, the last KEPT_LINES of them.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -50,23 +55,39 @@ class LogTail:
         self._secrets = secrets()  # some programs print their environment
         self._lines: deque[str] = deque(maxlen=KEPT_LINES)
         self._file: IO[str] | None = None
+        self._announced: list[Path] = []
+        self._settled = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._drain, args=(stream,), name="engine-log", daemon=True)
         self._thread.start()
 
+    def announce(self, path: Path) -> int:
+        """The number for the program to write after MARK where the lines of `path` begin."""
+        self._settled.clear()
+        self._announced.append(path)
+        return len(self._announced) - 1
+
+    def settle(self, timeout: float) -> None:
+        """Wait until the lines of the file announced last have begun; `path` then names it."""
+        if self._announced:
+            self._settled.wait(timeout)
+
     def switch(self, path: Path) -> None:
-        """Append to `path` from here on."""
+        """Append to `path` what is read from here on."""
         with self._lock:
+            waiting = [] if self._file else [f"{line}\n" for line in self._lines]
             if self._file is not None:
                 self._file.close()
             self.path, self._file = path, path.open("a", encoding="utf-8", buffering=1)
+            self._file.writelines(waiting)
 
     def cause(self) -> str:
         """The line that best says why the child failed: a fatal one, else the last error, else the last line."""
-        lines = list(self._lines)
+        lines = [line for line in self._lines if line.strip()]
         errors = [line for line in lines if ERROR_LINE.search(line)]
-        best = self.fatal or (errors or [line for line in lines if line.strip()] or ["it printed nothing"])[-1]
-        return best.strip()[:400]
+        if self.fatal or errors:
+            return (self.fatal or errors[-1]).strip()[:400]
+        return f"it last printed {lines[-1].strip()[:400]!r}" if lines else "it printed nothing"
 
     def join(self, timeout: float) -> None:
         """Wait until the stream has ended and every line of it is written."""
@@ -83,13 +104,22 @@ class LogTail:
     def _drain(self, stream: IO[bytes]) -> None:
         with stream:
             for raw in iter(stream.readline, b""):
-                self._take(redact(raw.decode("utf-8", errors="replace"), self._secrets))
+                text, mark, number = raw.decode("utf-8", errors="replace").partition(MARK)
+                if text:
+                    self._take(redact(text, self._secrets))
+                if mark:
+                    self._begin(int(number))
+
+    def _begin(self, number: int) -> None:
+        self.switch(self._announced[number])
+        if number == len(self._announced) - 1:
+            self._settled.set()
 
     def _take(self, line: str) -> None:
-        self._lines.append(line.rstrip("\n"))
-        if self.fatal is None and any(re.search(pattern, line) for pattern in FATAL):
+        if self.fatal is None and not HARMLESS.search(line) and any(re.search(pattern, line) for pattern in FATAL):
             self.fatal = line.rstrip("\n")
         with self._lock:
+            self._lines.append(line.rstrip("\n"))
             if self._file is not None:
                 self._file.write(line if line.endswith("\n") else f"{line}\n")
 

@@ -2,26 +2,37 @@
 
     python -m evalharness.engines.process_child MODULE:FACTORY READ_FD WRITE_FD
 
-Each line is a word and its JSON. In: open, use, request..., generate, abort, evidence, close. Out:
-evidence, completion..., done, error. Standard output and error are left to the engine and its libraries.
+Each line is a word and its JSON. In: open, log, use, request..., generate, abort, evidence, close. Out:
+evidence, completion..., alive..., done, error. Standard output and error are left to the engine and its libraries;
+`log` writes one line there, at which what follows begins.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from typing import IO, Any
 
-from evalharness.engines.base import Engine, Request
-from evalharness.engines.wire import failure, line, record
+from evalharness.engines.base import Engine, Request, Ticks
+from evalharness.engines.logtail import MARK
+from evalharness.engines.wire import Following, failure, line, record
 from evalharness.errors import EvalHarnessError
 from evalharness.spec import ArmSpec, RunSpec
+
+STDOUT = 1
+ALIVE_S = 1.0  # how often a working engine says so
+
+
+class _Aborted(Exception):
+    """Ends `generate` between two completions."""
 
 
 class Child:
@@ -32,6 +43,9 @@ class Child:
         self._commands: queue.Queue[tuple[str, str]] = queue.Queue()
         self._aborted = threading.Event()
         self._requests: list[Request] = []
+        self._said = time.monotonic()
+        if isinstance(engine, Ticks):
+            engine.tick = self._tick
         threading.Thread(target=self._read, args=(commands,), name="commands", daemon=True).start()
 
     def serve(self) -> None:
@@ -56,13 +70,25 @@ class Child:
         # The parent is gone, however it ended: take everything this process started along.
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
+    def _tick(self) -> None:
+        if self._aborted.is_set():
+            raise _Aborted
+        if time.monotonic() - self._said > ALIVE_S:
+            self._say("alive", None)
+
     def _say(self, word: str, value: object) -> None:
+        self._said = time.monotonic()
         self._replies.write(line(word, value))
         self._replies.flush()
 
     def _open(self, body: str) -> None:
         self._engine.open(record(RunSpec, body))
         self._say("done", None)
+
+    def _log(self, body: str) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.write(STDOUT, f"{MARK}{body}\n".encode())
 
     def _use(self, body: str) -> None:
         self._say("evidence", self._engine.use(record(ArmSpec, body)))
@@ -73,22 +99,31 @@ class Child:
     def _request(self, body: str) -> None:
         self._requests.append(record(Request, body))
 
-    def _generate(self, _: str) -> None:
+    def _generate(self, body: str) -> None:
         requests, self._requests = self._requests, []
         self._aborted.clear()
         completions: Iterator[Any] = iter(self._engine.generate(requests))
-        for completion in completions:
-            self._say("completion", completion)
-            if self._aborted.is_set():
-                break
+        try:
+            for completion in completions:
+                self._say("completion", completion)
+                if self._aborted.is_set():
+                    break
+        except _Aborted:
+            pass
         closing = getattr(completions, "close", None)
         if closing is not None:  # a generator cleans up after an abort at once, not when it is collected
             closing()
         self._say("done", None)
+        if body:
+            following = record(Following, body)
+            self._evidence("")
+            self._log(str(following.log))
+            self._say("evidence", self._engine.use(following.arm))
 
 
 def main(arguments: list[str]) -> None:
     """Entry point; `arguments` are MODULE:FACTORY, READ_FD, WRITE_FD."""
+    faulthandler.register(signal.SIGUSR1)  # the parent asks a stuck engine where it is
     target, read_fd, write_fd = arguments
     module, _, factory = target.partition(":")
     commands, replies = os.fdopen(int(read_fd)), os.fdopen(int(write_fd), "w")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -35,6 +35,7 @@ class VllmCore:
     """The Engine of kind `vllm`; see evalharness.engines.base.Engine for the protocol."""
 
     def __init__(self) -> None:
+        self.tick: Callable[[], None] = lambda: None
         self._llm: Any = None
         self._options: VllmEngine | None = None
         self._version = ""
@@ -87,6 +88,7 @@ class VllmCore:
                 for output in engine.step():
                     if output.finished and output.request_id in running:
                         yield self._completion(output, running.pop(output.request_id))
+                self.tick()
         finally:
             if running:
                 engine.abort_request(list(running))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,10 +11,19 @@ from pydantic import BaseModel
 
 from evalharness import errors
 from evalharness.engines.logtail import advice
+from evalharness.spec import ArmSpec
 from evalharness.store import decode, encode
 
 Record = TypeVar("Record")
 SEE_LOG = "See what it printed"
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What comes after a `generate`, unless it fails: the evidence, then `arm`, whose lines go to log number `log`."""
+
+    arm: ArmSpec
+    log: int
 
 
 def line(word: str, value: object) -> str:
@@ -34,7 +44,11 @@ def failure(error: BaseException) -> dict[str, str]:
     if isinstance(error, errors.EvalHarnessError):
         return {"kind": type(error).__name__, "message": error.message, "remedy": error.remedy}
     said = " ".join(f"{type(error).__name__}: {error}".split())
-    return {"kind": "EngineError", "message": f"The engine failed: {said[:1000]}.", "remedy": advice(said, SEE_LOG)}
+    return {
+        "kind": "EngineError",
+        "message": f"The engine failed: {said[:1000].rstrip('.')}.",
+        "remedy": advice(said, SEE_LOG),
+    }
 
 
 def revived(body: str, log: Path | None) -> errors.EvalHarnessError:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from evalharness.engines.base import Completion, Request
 from evalharness.errors import EvidenceError, SpecError
@@ -99,3 +99,60 @@ class Buggy(Echo):
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         yield from super().generate(list(requests)[:1])
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+
+class Stalls(Echo):
+    """Answers once, then hangs as in a collective that waits for a dead peer."""
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        yield from super().generate(list(requests)[:1])
+        time.sleep(600)
+
+
+class Ticking(Echo):
+    """Answers once, then works on the second answer for as long as `seconds`, a step after the other."""
+
+    seconds = 3.0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tick: Callable[[], None] = lambda: None
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        first, *others = super().generate(requests)
+        yield first
+        for _ in range(int(self.seconds / 0.05)):
+            time.sleep(0.05)
+            self.tick()
+        yield from others
+
+
+class Endless(Ticking):
+    seconds = 600.0
+
+
+class Chatty(Echo):
+    """Prints much to both streams, up to the moment at which it is asked for something else."""
+
+    def use(self, arm: ArmSpec) -> ArmEvidence:
+        self.arm = arm.name
+        return self.evidence()
+
+    def evidence(self) -> ArmEvidence:
+        for _ in range(500):
+            print(f"out of {self.arm}")
+            print(f"err of {self.arm}", file=sys.stderr)
+        sys.stderr.write(f"half a line of {self.arm}")
+        return super().evidence()
+
+    def close(self) -> None:
+        """Has said enough."""
+
+
+class Autotunes(Echo):
+    """Prints what Inductor prints of a kernel it leaves, then takes its time."""
+
+    def use(self, arm: ArmSpec) -> ArmEvidence:
+        print("OutOfMemoryError: out of resource: triton_mm Required: 327680. Ignoring this choice.", flush=True)
+        time.sleep(1.5)
+        return super().use(arm)

@@ -170,6 +170,78 @@ def test_stopping_early_stops_the_child_s_work(start: Start) -> None:
     assert len(list(engine.generate(requests(2)))) == 2
 
 
+def test_an_engine_that_hangs_while_answering_is_given_up(start: Start, tmp_path: Path) -> None:
+    engine = start("Stalls")
+    engine.open(load_spec("canary-v3-gpu", ("engine.stall_timeout_s=0.5",)))
+    engine.use(STOCK)
+    answers = engine.generate(requests(3))
+    assert next(answers).request_id == "0"
+    with pytest.raises(EngineError, match="did not answer within") as caught:
+        next(answers)
+    assert "--resume" in caught.value.remedy
+    assert "engine.stall_timeout_s" in caught.value.remedy
+    assert "child_engines.py" in written(tmp_path / "stock.log", "arm stock is up")  # where it hangs
+
+
+def test_an_engine_that_works_long_on_an_answer_is_not_given_up(start: Start) -> None:
+    engine = start("Ticking")
+    engine.open(load_spec("canary-v3-gpu", ("engine.stall_timeout_s=2",)))
+    engine.use(STOCK)
+    assert len(list(engine.generate(requests(3)))) == 3
+
+
+def test_stopping_early_does_not_wait_for_the_next_answer(start: Start) -> None:
+    engine = start("Endless")
+    engine.open(SPEC)
+    engine.use(STOCK)
+    began = time.monotonic()
+    for _ in engine.generate(requests(2)):
+        break
+    assert engine.evidence().arm == "stock"
+    assert time.monotonic() - began < 5
+
+
+def test_a_child_that_is_busy_is_not_waited_for(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "STOP_S", 20.0)
+    engine = start("Hangs")
+    engine.open(SPEC)
+    engine._running().send("use", STOCK)
+    began = time.monotonic()
+    engine.close()
+    assert time.monotonic() - began < 8
+
+
+def test_every_line_goes_to_the_log_of_its_arm(start: Start, tmp_path: Path) -> None:
+    engine = start("Chatty")
+    engine.open(SPEC)
+    for _ in range(5):
+        for arm in ("stock", "patched"):
+            engine.use(ArmSpec.parse(arm))
+    engine.close()
+    for arm in ("stock", "patched"):
+        lines = (tmp_path / f"{arm}.log").read_text().splitlines()
+        assert {line.rpartition(" of ")[2] for line in lines} == {arm}
+        assert len(lines) == 5 * 1001
+
+
+def test_an_error_names_the_log_it_is_in(start: Start, tmp_path: Path) -> None:
+    engine = start("DiesAnswering")
+    engine.open(SPEC)
+    engine.use(STOCK)
+    with pytest.raises(EngineError) as caught:
+        list(engine.generate(requests(5)))
+    assert str(tmp_path / "stock.log") in caught.value.message
+    assert "it last printed 'arm stock is up'" in caught.value.message
+    assert "dmesg" in caught.value.remedy
+
+
+def test_a_kernel_the_autotuner_leaves_is_no_fault(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "FATAL_GRACE_S", 0.1)
+    engine = start("Autotunes")
+    engine.open(SPEC)
+    assert engine.use(STOCK).arm == "stock"
+
+
 def test_close_ends_the_whole_process_group(start: Start, tmp_path: Path) -> None:
     engine = start("Patient")
     engine.open(SPEC)
