@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evalharness.canary.models import local_model
 from evalharness.engines.gpu import visible_gpus
+from evalharness.engines.vllm_settings import spread
 from evalharness.errors import EngineError, SpecError
 from evalharness.spec import RunSpec, VllmEngine
 
@@ -62,6 +63,8 @@ def _context(spec: RunSpec, options: VllmEngine) -> None:
 
 
 def _gpus(_: RunSpec, options: VllmEngine) -> None:
+    if spread(options):  # this machine's GPUs say nothing
+        return
     gpus, wanted = visible_gpus(), options.tensor_parallel_size
     if len(gpus) < wanted:
         raise EngineError(
@@ -102,6 +105,8 @@ def _weights(_: RunSpec, options: VllmEngine) -> None:
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     if not (folder / "config.json").exists() or not size:
         raise EngineError(f"{folder.name} holds no config.json with *.safetensors.", "Correct engine.model.")
+    if spread(options):
+        return
     gpus = visible_gpus()[: options.tensor_parallel_size]
     room = sum(int(gpu.total * options.gpu_memory_utilization) for gpu in gpus)
     if size > room:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -77,6 +78,17 @@ def _merged(own: Mapping[str, Any], extra: Mapping[str, Any], where: str) -> dic
         else:
             raise SpecError(f"{where}.{name} is not free: the spec has a key for it.", f"Set it there, not in {where}.")
     return merged
+
+
+def gpus(options: VllmEngine) -> int:
+    """GPUs of one copy of the model: one for each rank of tensor, pipeline and data parallelism."""
+    others = (int(options.engine_args.get(f"{kind}_parallel_size", 1)) for kind in ("pipeline", "data"))
+    return options.tensor_parallel_size * math.prod(others)
+
+
+def spread(options: VllmEngine) -> bool:
+    """Whether vLLM takes its GPUs from a Ray cluster, on whichever nodes they are."""
+    return options.engine_args.get("distributed_executor_backend") == "ray"
 
 
 def model_path(options: VllmEngine) -> str:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, Final
 
+from evalharness.capture.vllm_plugin import VARIABLE as PLUGIN
 from evalharness.errors import EngineError
 from evalharness.runner.executors.base import Placement, refuse_endpoint, refuse_options
 from evalharness.runner.executors.fleet import Fleet
@@ -64,7 +65,7 @@ class RayCluster:
             "num_cpus": 1,
             "num_gpus": need.gpus_on_a_node,
             "max_concurrency": 2,
-            "runtime_env": {"env_vars": dict(brief.environment)},
+            "runtime_env": {"env_vars": {**brief.environment, **(self._spreading() if need.spread else {})}},
         }
         self._actors: dict[str, Any] = {}
         self._streams: dict[Any, str] = {}
@@ -109,6 +110,11 @@ class RayCluster:
             self._ray.wait(stopping, num_returns=len(stopping), timeout=CLOSE_S)
         for name in list(self._actors):
             self.dismiss(name)
+
+    def _spreading(self) -> dict[str, str]:
+        """What vLLM needs to find the cluster, and to hand the plugin's variable on to its own workers there."""
+        cluster = self._ray.get_runtime_context().gcs_address
+        return {"RAY_ADDRESS": cluster, "VLLM_RAY_EXTRA_ENV_VARS_TO_COPY": PLUGIN}
 
     def _next(self, stream: Any) -> Report | None:
         """The next line of a stream; None at its end."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from evalharness.engines.vllm_settings import gpus, spread
 from evalharness.errors import EngineError
 from evalharness.spec import RunSpec, VllmEngine
-
-BACKEND = "distributed_executor_backend"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,13 +20,9 @@ class Need:
 
     @classmethod
     def of(cls, spec: RunSpec) -> Need:
-        """The need of an engine: a GPU for each rank of tensor, pipeline and data parallelism."""
-        if not isinstance(spec.engine, VllmEngine):
-            return cls(0)
-        options, gpus = spec.engine.engine_args, spec.engine.tensor_parallel_size
-        for name in ("pipeline_parallel_size", "data_parallel_size"):
-            gpus *= int(options.get(name, 1))
-        return cls(gpus, spread=options.get(BACKEND) == "ray")
+        """The need of the spec's engine."""
+        engine = spec.engine
+        return cls(gpus(engine), spread(engine)) if isinstance(engine, VllmEngine) else cls(0)
 
     @property
     def gpus_on_a_node(self) -> int:
@@ -72,5 +67,5 @@ def _no_room(need: Need, nodes: Sequence[Mapping[str, float]]) -> EngineError:
     if sum(counts) < need.gpus or need.spread:
         remedy = "Add nodes, or lower engine.tensor_parallel_size."
     else:
-        remedy = f"To spread a replica over nodes: --set engine.engine_args.{BACKEND}=ray."
+        remedy = "To spread a replica over nodes: --set engine.engine_args.distributed_executor_backend=ray."
     return EngineError(f"A replica needs {need.gpus} GPUs; {have}.", remedy)
