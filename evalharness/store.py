@@ -41,6 +41,15 @@ def pretty(record: object, indent: int = 2) -> str:
 
 def decode(kind: type[Record], text: str | bytes, where: str) -> Record:
     """Read one record of `kind`; raises RecordError naming `where`."""
+    with suppress(ValidationError):  # what is wrong is found out below; a million lines are right
+        read: Record = _adapter(kind).validate_json(text)
+        if getattr(read, "schema_version", SCHEMA_VERSION) <= SCHEMA_VERSION:
+            return read
+    return _decode_carefully(kind, text, where)
+
+
+def _decode_carefully(kind: type[Record], text: str | bytes, where: str) -> Record:
+    """As `decode`, in a quarter of its speed, with a word for every fault."""
     try:
         raw = json.loads(text)
     except ValueError as error:
@@ -274,9 +283,11 @@ def _settled(samples: Iterable[Sample]) -> list[Sample]:
     return list(kept.values())
 
 
-def _whole_lines(path: Path) -> list[bytes]:
-    lines = path.read_bytes().split(b"\n")
-    return [line for line in lines[:-1] if line]
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n") and line != b"\n":
+                yield line[:-1]
 
 
 def _append_lines(path: Path, lines: list[str]) -> None:
