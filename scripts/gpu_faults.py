@@ -21,7 +21,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,25 +31,13 @@ from evalharness.engines.gpu import visible_gpus, wait_until_released
 MARK = "EVALHARNESS_FAULT_RUN"  # every process of a run inherits it
 PROFILE, TASK = "canary-v3-gpu", "gsm8k_canary"
 DOCUMENTS = 400
+SOME = 20
 POLL_S, MOMENT_S = 0.02, 0.001
 GONE_S = 15.0
 ANSWERED = {0, 1, 3, 4}  # exit codes of a run that reached a verdict
 FAILED, INVALID, RUNNING, DONE = "failed", "invalid", "running", "done"
 RESUME = r"--resume"
-# Takes all memory of the first GPU but four GiB until its standard input ends; the driver's own library suffices.
-BALLAST = """
-import ctypes, sys
-cuda, size, ref = ctypes.CDLL("libcuda.so.1"), ctypes.c_size_t, ctypes.byref
-context, device, held = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_uint64()
-free, total = size(), size()
-failed = (
-    cuda.cuInit(0) or cuda.cuDeviceGet(ref(device), 0) or cuda.cuDevicePrimaryCtxRetain(ref(context), device)
-    or cuda.cuCtxSetCurrent(context) or cuda.cuMemGetInfo_v2(ref(free), ref(total))
-    or cuda.cuMemAlloc_v2(ref(held), size(free.value - (4 << 30)))
-)
-print("failed" if failed else "holding", failed, flush=True)
-sys.stdin.read()
-"""
+BALLAST = Path(__file__).parent / "gpu/ballast.py"
 
 
 class Missed(Exception):
@@ -116,7 +104,8 @@ class Running:
     def end(self) -> None:
         """Kill what is left; for runs that passed their limit."""
         for pid in self.processes():
-            signalled(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self.process.wait()
 
 
@@ -132,24 +121,21 @@ def killed_capturing(run: Running) -> int:
     return run.saved()
 
 
-def killed_generating(run: Running) -> int:
-    """Kill the engine once some answers are saved."""
-    run.until(lambda: run.saved() >= 20)
-    victim, saved = run.engine(), run.saved()
-    os.kill(victim, signal.SIGKILL)
-    return saved
-
-
-def interrupted(number: signal.Signals) -> Fault:
-    """Signal the harness itself once some answers are saved."""
+def answering(victim: Callable[[Running], int], number: signal.Signals) -> Fault:
+    """Signal a process of the run once some answers are saved."""
 
     def fault(run: Running) -> int:
-        run.until(lambda: run.saved() >= 20)
-        saved = run.saved()
-        run.process.send_signal(number)
+        run.until(lambda: run.saved() >= SOME)
+        pid, saved = victim(run), run.saved()
+        os.kill(pid, number)
         return saved
 
     return fault
+
+
+def harness(run: Running) -> int:
+    """The harness itself as a fault's victim."""
+    return run.process.pid
 
 
 def nothing(run: Running) -> int:
@@ -177,6 +163,7 @@ class Case:
     limit_s: float = 150
 
 
+OWN_CORE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # vLLM's EngineCore in a process of its own
 SLOW_CAPTURE = ("engine.max_num_seqs=64", f"engine.capture_sizes={list(range(1, 65))}")
 CASES = (
     Case("model-missing", "patched", 5, FAILED, "nobody/nothing", "engine.model|hf download|connection",
@@ -187,16 +174,18 @@ CASES = (
     Case("memory-short", "patched", 5, FAILED, "out of memory|OutOfMemory", "gpu_memory_utilization",
          ("engine.engine_args={kv_cache_memory_bytes: 300000000000}",)),
     Case("killed-capturing", "stock", 5, FAILED, "SIGKILL", RESUME, SLOW_CAPTURE, killed_capturing),
-    Case("killed-generating", "patched", 5, FAILED, "SIGKILL|EngineCore|EngineDead", RESUME, (), killed_generating,
-         {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}, resumes=True, limit_s=240),
+    Case("killed-generating", "patched", 5, FAILED, "SIGKILL|EngineCore|EngineDead", RESUME, (),
+         answering(Running.engine, signal.SIGKILL), OWN_CORE, resumes=True, limit_s=240),
+    Case("hanging", "patched", 5, FAILED, "did not answer within 15 s", "stall_timeout_s",
+         ("engine.stall_timeout_s=15",), answering(Running.engine, signal.SIGSTOP), OWN_CORE),
     Case("plugin-missing", "patched", 4, INVALID, "plugin did not load", "VLLM_PLUGINS",
          environment={"VLLM_PLUGINS": "another_plugin"}),
     Case("runner-v1", "patched", 4, INVALID, "runner is V1", "VLLM_USE_V2_MODEL_RUNNER",
          site='import os\nos.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"\n'),
     Case("mode-fallback", "patched", 4, INVALID, "cudagraph_mode is", "engine.cudagraph_mode",
          ("engine.cudagraph_mode=FULL_AND_PIECEWISE",)),
-    Case("interrupted", "patched", 130, RUNNING, "interrupted", RESUME, (), interrupted(signal.SIGINT)),
-    Case("terminated", "patched", 130, RUNNING, "interrupted", RESUME, (), interrupted(signal.SIGTERM)),
+    Case("interrupted", "patched", 130, RUNNING, "interrupted", RESUME, (), answering(harness, signal.SIGINT)),
+    Case("terminated", "patched", 130, RUNNING, "interrupted", RESUME, (), answering(harness, signal.SIGTERM)),
 )  # fmt: skip
 
 
@@ -254,18 +243,14 @@ def provoke(case: Case, options: argparse.Namespace) -> Result:
         saved = attended(run, case, case.fault, wrong)
         left = leftover(run)
     holding = wait_until_released(before, GONE_S)
-    arm, kept = arm_of(run.folder, case.arm), run.saved()
-    message = str(arm.get("message") or last_line(run.printed, case.says))
-    code = run.process.returncode
-    wrong += judged(case, code, arm.get("state"), message, run.printed.read_text())
+    arm, kept, code = arm_of(run.folder, case.arm), run.saved(), run.process.returncode
+    message, state = str(arm.get("message") or last_line(run.printed, case.says)), arm.get("state")
+    wrong += judged(case, code, state, message, run.printed.read_text())
     wrong += [f"{saved - kept} saved answers are gone"] if kept < saved else []
     wrong += [f"process {pid} is left" for pid in left] + [f"GPU {gpu.index} is not given back" for gpu in holding]
     resumed = resume(case, run, options, wrong) if case.resumes else "-"
-    mib = sum(gpu.used >> 20 for gpu in holding) if before else None
-    seconds = time.monotonic() - began
-    return Result(
-        case.name, code, arm.get("state"), kept, len(left), mib, resumed, seconds, message[:300], tuple(wrong)
-    )
+    mib, took = sum(gpu.used >> 20 for gpu in holding) if before else None, time.monotonic() - began
+    return Result(case.name, code, state, kept, len(left), mib, resumed, took, message[:300], tuple(wrong))
 
 
 def start(case: Case, place: Path, options: argparse.Namespace, more: list[str]) -> Running:
@@ -312,10 +297,8 @@ def judged(case: Case, code: int | None, state: str | None, message: str, printe
 
 def resume(case: Case, run: Running, options: argparse.Namespace, wrong: list[str]) -> str:
     """Let the run go on to its end: `answers/DOCUMENTS`."""
-    if run.folder is None:
-        return "no run"
     earlier = answers(run.folder)
-    again = start(case, run.results.parent, options, ["--resume", run.folder.name])
+    again = start(case, run.results.parent, options, ["--resume", run.folder.name if run.folder else "latest"])
     attended(again, case, nothing, wrong)
     now, arm = answers(run.folder), arm_of(run.folder, case.arm)
     if again.process.returncode not in ANSWERED or arm.get("state") != DONE:
@@ -337,13 +320,11 @@ def leftover(run: Running) -> list[int]:
 @contextmanager
 def ballast() -> Iterator[None]:
     """Somebody else's process that holds the GPU's memory."""
-    with subprocess.Popen(
-        [sys.executable, "-c", BALLAST], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
+    command = [sys.executable, str(BALLAST)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None  # noqa: S101 - PIPE was asked for
-        said = holder.stdout.readline().split()
-        if said[:1] != ["holding"]:
-            print(f"the GPU's memory could not be taken: {said}", flush=True)
+        if holder.stdout.readline() != "holding\n":
+            print("the GPU's memory could not be taken", flush=True)
         yield
 
 
@@ -394,14 +375,6 @@ def on_gpu(pid: int) -> bool:
         return any(link.readlink().name == "nvidia-uvm" for link in Path(f"/proc/{pid}/fd").iterdir())
     except OSError:
         return False
-
-
-def signalled(pid: int, number: signal.Signals) -> None:
-    """Signal a process that may have ended meanwhile."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
 
 
 def chosen(names: str) -> list[Case]:

@@ -59,6 +59,10 @@ def create() -> VllmCore:
     return VllmCore()
 
 
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
 def slowed(call: Callable[..., Any]) -> Callable[..., Any]:
     def slow(*args: Any, **kwargs: Any) -> Any:
         time.sleep(STATE_S)
@@ -84,6 +88,8 @@ class LLM(fake_vllm.LLM):
 
     def stepped(self, step: Callable[[], Any]) -> Any:
         time.sleep(STEP_S)
+        while self.core is not None and stopped(self.core.pid):
+            time.sleep(STEP_S)
         if self.core is not None and self.core.poll() is not None:
             raise RuntimeError("EngineDeadError: EngineCore encountered an issue. See stack trace above.")
         return step()
