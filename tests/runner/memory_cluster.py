@@ -56,6 +56,7 @@ class MemoryCluster:
         self.patience_s = patience_s
         self.deaths = dict(deaths or {})
         self.orders: dict[str, list[Order]] = {}
+        self.left: dict[str, tuple[ArmEvidence, list[Completion]]] = {}
         self.brief = Brief.of(spec)
         self._workers: dict[str, Worker] = {}
         self._waiting: dict[str, deque[Order]] = {}
@@ -68,6 +69,11 @@ class MemoryCluster:
     def send(self, name: str, order: Order) -> None:
         self._waiting[name].append(order)
         self.orders[name].append(order)
+
+    def earlier(self, _: ArmSpec, wanted: Mapping[str, Request]) -> Iterator[tuple[str, ArmEvidence | Completion]]:
+        for name, told in self.left.items():
+            yield name, told[0]
+            yield from ((name, completion) for completion in told[1] if completion.request_id in wanted)
 
     def recall(self, name: str) -> None:
         self._workers[name].recall()

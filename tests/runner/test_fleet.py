@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from evalharness.assess import assess
 from evalharness.engines import base
 from evalharness.engines.base import Completion, Request
 from evalharness.errors import EngineError, EvidenceError
-from evalharness.records import ArmEvidence
+from evalharness.records import ArmEvidence, Outcome
+from evalharness.runner import local
+from evalharness.runner import replica as replicas
 from evalharness.runner.executors.fleet import ATTEMPTS, Fleet
 from evalharness.runner.executors.shards import split
 from evalharness.runner.executors.worker import Report
-from evalharness.spec import ArmSpec, load_spec
+from evalharness.spec import ArmSpec, RunSpec, load_spec
+from evalharness.store import RunFolder
 from tests.runner import memory_cluster
 from tests.runner.memory_cluster import Echo, MemoryCluster, answer
+from tests.runner.scripted import Scripted
+from tests.synthetic import proof
 
 SPEC = load_spec("canary-v3")
 PATCHED = ArmSpec.parse("patched")
@@ -176,3 +183,51 @@ def test_no_room_for_a_replica_is_said_within_the_cluster_s_patience() -> None:
 
     with pytest.raises(EngineError, match="room for no replica"):
         Fleet(Full(SPEC, patience_s=0.05), 2).open(SPEC)
+
+
+class InMemory:
+    """An executor of `size` replicas in this process."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def begin(self, spec: RunSpec) -> None:
+        pass
+
+    def engine(self, spec: RunSpec, _: RunFolder) -> Fleet:
+        return Fleet(MemoryCluster(spec), self.size)
+
+    def about(self) -> dict[str, str | int]:
+        return {"executor": "memory", "replicas": self.size}
+
+    def close(self) -> None:
+        pass
+
+
+def test_decided_arms_end_early_on_every_replica(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    made: list[Scripted] = []
+
+    def create(_: str) -> Scripted:
+        made.append(Scripted())
+        return made[-1]
+
+    monkeypatch.setattr(replicas, "create_engine", create)
+    tasks = "tasks=[{name: gsm8k_canary, limit: 200}]"
+    spec = load_spec("canary-v3", [tasks, "stop_early=true", "policy=quick"])
+    folder = local.start(spec, tmp_path, None, InMemory(3))
+    given = {arm: len(folder.read_samples("gsm8k_canary", arm)) for arm in ("eager", "stock", "patched")}
+    assert given["stock"] < 30 < given["patched"] < given["eager"] == 200
+    assert {"stock", "patched"} <= {arm for engine in made for arm in engine.given_up}
+    assert assess(folder).verdict.outcome is Outcome.PASS
+
+
+def test_what_an_earlier_sitting_left_is_taken_over_and_not_asked_again() -> None:
+    made, cluster = fleet(2)
+    left = requests(10)[:4]
+    told = proof("patched", full_replays=4)
+    told = replace(told, observed={**told.observed, **cluster.brief.observed()})
+    cluster.left = {"replica 1 of sitting 1": (told, [answer(request) for request in left])}
+    assert len(answers_of(made, requests(10))) == 10
+    asked = {request.id for orders in cluster.orders.values() for order in orders for request in order.requests}
+    assert asked == {request.id for request in requests(10)[4:]}
+    assert any(note.startswith("replica 1 of sitting 1: 4 full replays") for note in made.evidence().notes)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from evalharness.errors import EngineError, UsageError
 from evalharness.records import ArmState
 from evalharness.runner import local
 from evalharness.runner.executors import Placement, connected, slurm
-from evalharness.spec import load_spec
+from evalharness.spec import RunSpec, load_spec
 from evalharness.store import RunFolder
 from tests.runner.sharded import After, answers, children, small
 from tests.runner.small_slurm import install
@@ -66,6 +70,19 @@ def test_a_job_that_dies_is_replaced_and_only_its_missing_questions_asked(
     assert answers(folder, run) == answers(whole, run)
     assert len(jobs) == 3
     assert any("was lost" in note for note in folder.read_evidence()["patched"].notes)
+
+
+def test_what_jobs_answered_after_their_run_was_killed_is_not_asked_again(whole: RunFolder, tmp_path: Path) -> None:
+    run = small("arms=[patched]")
+    folder = killed_at_its_first_answers(run, tmp_path)
+    told = wait_for_the_end_of_orders(folder.path / "shards" / "1")
+    saved = folder.path.glob("samples/*/*.jsonl")
+    assert sum(path.read_bytes().count(b"\n") for path in saved) < told == 36
+    with connected(HERE, run) as executor:
+        local.resume(folder, None, executor)
+    assert answers(folder, run) == {key: sample for key, sample in answers(whole, small()).items() if "patched" in key}
+    assert any("of sitting 1" in note for note in folder.read_evidence()["patched"].notes)
+    assert not list(folder.path.glob("shards/2/*/order-3.json"))
 
 
 def test_a_full_shared_disk_fails_the_arm_in_words_and_keeps_what_was_told(
@@ -157,3 +174,32 @@ def test_what_one_job_cannot_hold_is_refused() -> None:
 def open_and_close(placement: Placement, *settings: str) -> None:
     with connected(placement, small(*settings)):
         pass
+
+
+def killed_at_its_first_answers(run: RunSpec, results: Path) -> RunFolder:
+    """A run whose process was killed when its jobs told their first answers; they go on."""
+    spec = results / "spec.yaml"
+    spec.write_text(yaml.safe_dump(run.model_dump(mode="json")))
+    command = [sys.executable, "-m", "evalharness", "run", str(spec), "--out", str(results)]
+    process = subprocess.Popen(
+        [*command, "--executor", "slurm", "--replicas", "2", "--slurm", "cluster=local"], stdout=subprocess.DEVNULL
+    )
+    wait_until(lambda: any("\ncompletion" in path.read_text() for path in results.glob("*/shards/1/replica-*/told")))
+    process.kill()
+    process.wait()
+    return RunFolder(next(results.glob("*/run.json")).parent)
+
+
+def wait_for_the_end_of_orders(shards: Path) -> int:
+    """Wait until every job has ended its orders; returns the answers that they told."""
+    files = list(shards.glob("replica-*/told"))
+    orders = len(list(shards.glob("replica-*/order-*.json")))
+    wait_until(lambda: sum(path.read_text().count("\nended") for path in files) == orders)
+    return sum(path.read_text().count("\ncompletion") for path in files)
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -37,6 +37,9 @@ class Cluster(Protocol):
 
     def send(self, name: str, order: Order) -> None:
         """Give the replica an order; a replica that has no place yet finds it when it starts."""
+
+    def earlier(self, arm: ArmSpec, wanted: Mapping[str, Request]) -> Iterator[tuple[str, ArmEvidence | Completion]]:
+        """What replicas of an earlier sitting answered to requests in `wanted`, by id, after the evidence of each."""
 
     def recall(self, name: str) -> None:
         """Have it end its order after the next answer."""
@@ -112,7 +115,9 @@ class Fleet:
             EvidenceError: a replica that came later does not run the arm as the others do.
             EngineError: no replica is left, or a shard broke ATTEMPTS of them; the other shards are finished first.
         """
-        self._given_up, self._todo = [], deque(split(list(requests), self._size))
+        wanted = {request.id: request for request in requests}
+        yield from self._found(wanted)
+        self._given_up, self._todo = [], deque(split(list(wanted.values()), self._size))
         try:
             while self._todo or self._at_work():
                 self._deal()
@@ -131,6 +136,16 @@ class Fleet:
         """Stop every replica."""
         self._members.clear()
         self._cluster.close()
+
+    def _found(self, wanted: dict[str, Request]) -> Iterator[Completion]:
+        """Answers that need not be asked for any more; takes them out of `wanted`."""
+        if self._arm is None:
+            raise EngineError("No arm is in use.", "Call use(arm) first.")
+        for name, report in list(self._cluster.earlier(self._arm, wanted)):
+            if isinstance(report, ArmEvidence):
+                self._proofs[name] = report
+            elif wanted.pop(report.request_id, None) is not None:
+                yield report
 
     def _hire(self) -> None:
         self._hired += 1

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from evalharness.engines.base import Completion
-from evalharness.runner.executors.worker import Ended, Order, heard
+from evalharness.engines.base import Completion, Request
+from evalharness.records import ArmEvidence
+from evalharness.runner.executors.worker import Ended, Order, Started, heard
+from evalharness.spec import ArmSpec
 from evalharness.store import decode, encode, replace_file
 
 POLL_S: Final = 0.5
 ORPHAN_S: Final = 300.0  # without a sign of the run, a replica with nothing to do ends
 HEARTBEAT: Final = "alive"  # beside the folders of the replicas; the run touches it
+REPLICAS: Final = "*/replica-*"  # below the shards of a run: a folder a sitting, in it one a replica
 
 
 class Outbox:
@@ -63,6 +66,7 @@ class Desk:
         self._folder, self._told = folder, folder / "told"
         self._ended = 0
         self._answered: set[str] = set()
+        _cut_unfinished(self._told)
         for line in _whole_lines(self._told):
             self._note(line)
 
@@ -104,14 +108,57 @@ class Desk:
         return True
 
 
+def end_all(shards: Path) -> None:
+    """Have every replica of earlier sittings end, whose run was killed: after its next answer, or when it starts."""
+    for folder in shards.glob(REPLICAS):
+        number = sum(1 for _ in folder.glob("order-*.json"))
+        (folder / f"recall-{number}").touch()
+        (folder / "close").touch()
+
+
+def earlier(
+    folder: Path, arm: ArmSpec, wanted: Mapping[str, Request]
+) -> Iterator[tuple[str, ArmEvidence | Completion]]:
+    """What the replica of an earlier sitting told of `arm` in answer to the very requests in `wanted`.
+
+    Its evidence comes first, once for each time that it started; nothing comes where no answer is of use.
+    """
+    name, starts, number = f"{folder.name} of sitting {folder.parent.name}", 0, 1
+    asked = _asked(folder, number, arm)
+    proofs: dict[str, ArmEvidence] = {}
+    found: list[Completion] = []
+    for report in map(heard, _whole_lines(folder / "told")):
+        match report:
+            case Started():
+                starts += 1
+            case ArmEvidence() if report.arm == arm.name:
+                proofs[f"{name}, start {starts}"] = report
+            case Completion(request_id=key, error=None) if key in asked and asked[key] == wanted.get(key):
+                found.append(report)
+            case Ended():
+                number += 1
+                asked = _asked(folder, number, arm)
+    if found:
+        yield from proofs.items()
+        yield from ((name, completion) for completion in found)
+
+
+def _asked(folder: Path, number: int, arm: ArmSpec) -> dict[str, Request]:
+    """Requests by id of an order under `arm`; none where there is no such order."""
+    path = folder / f"order-{number}.json"
+    order = decode(Order, path.read_bytes(), path.name) if path.exists() else Order()
+    return {request.id: request for request in order.requests if order.arm == arm}
+
+
 def _whole_lines(path: Path) -> list[str]:
-    """The lines of a file, after cutting off one that was not finished."""
-    if not path.exists():
-        return []
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    os.truncate(path, len(whole))
-    return whole.decode().splitlines()
+    """The lines of a file, without one at its end that is not finished."""
+    return path.read_bytes().rpartition(b"\n")[0].decode().splitlines() if path.exists() else []
+
+
+def _cut_unfinished(path: Path) -> None:
+    """Drop what stands after the last newline, so that the next line does not grow out of it."""
+    if path.exists():
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def _modified(path: Path) -> float:

@@ -13,12 +13,14 @@ from importlib import import_module
 from typing import Any, Final
 
 from evalharness.capture.vllm_plugin import VARIABLE as PLUGIN
+from evalharness.engines.base import Completion, Request
 from evalharness.errors import EngineError
+from evalharness.records import ArmEvidence
 from evalharness.runner.executors.base import Placement, refuse_endpoint, refuse_options
 from evalharness.runner.executors.fleet import Fleet
 from evalharness.runner.executors.room import Need, replicas
 from evalharness.runner.executors.worker import Brief, Lost, Order, Report, Worker, heard
-from evalharness.spec import RunSpec
+from evalharness.spec import ArmSpec, RunSpec
 from evalharness.store import RunFolder
 
 REACH_S: Final = 5.0  # until a port answers
@@ -79,6 +81,10 @@ class RayCluster:
         """Have the actor serve `order`."""
         stream = self._actors[name].serve.options(num_returns="streaming").remote(order)
         self._streams[stream] = name
+
+    def earlier(self, _: ArmSpec, __: Mapping[str, Request]) -> Iterator[tuple[str, ArmEvidence | Completion]]:
+        """Nothing: actors end with the process that hired them."""
+        return iter(())
 
     def recall(self, name: str) -> None:
         """Tell the actor's other thread."""

@@ -12,13 +12,15 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from evalharness.engines.base import Completion, Request
 from evalharness.errors import EngineError, UsageError
+from evalharness.records import ArmEvidence
 from evalharness.runner.executors.base import Placement, refuse_endpoint, refuse_options
 from evalharness.runner.executors.fleet import Fleet
-from evalharness.runner.executors.mailbox import HEARTBEAT, Desk, Outbox
+from evalharness.runner.executors.mailbox import HEARTBEAT, REPLICAS, Desk, Outbox, earlier, end_all
 from evalharness.runner.executors.room import Need
 from evalharness.runner.executors.worker import Brief, Lost, Order, Report, Worker, heard
-from evalharness.spec import RunSpec
+from evalharness.spec import ArmSpec, RunSpec
 from evalharness.store import RunFolder, writing
 
 MINUTES: Final = 240  # of a job, unless --slurm time=... says otherwise; it is then put back into the queue
@@ -42,7 +44,7 @@ class SlurmExecutor:
 
     def engine(self, spec: RunSpec, folder: RunFolder) -> Fleet:
         """The fleet of replicas, not yet submitted; their files lie in `folder`."""
-        shards = _fresh(folder.path.absolute() / "shards")
+        shards = _fresh(folder)
         return Fleet(SlurmCluster(self.submitter(shards / "jobs"), Brief.of(spec), shards, folder), self.size)
 
     def submitter(self, folder: Path) -> Any:
@@ -119,6 +121,12 @@ class SlurmCluster:
         """Write the order into the replica's folder."""
         with writing(self._shards):
             self._boxes[name].send(order)
+
+    def earlier(self, arm: ArmSpec, wanted: Mapping[str, Request]) -> Iterator[tuple[str, ArmEvidence | Completion]]:
+        """What jobs of earlier sittings told after the run that had submitted them was killed."""
+        for folder in sorted(self._shards.parent.glob(REPLICAS)):
+            if folder.parent != self._shards:
+                yield from earlier(folder, arm, wanted)
 
     def recall(self, name: str) -> None:
         """Leave word in the replica's folder."""
@@ -206,10 +214,12 @@ def _options(texts: tuple[str, ...]) -> dict[str, str]:
     return {key: value for key, _, value in pairs}
 
 
-def _fresh(shards: Path) -> Path:
-    """A folder for this fleet's files; an earlier one, of a fleet that broke, stays beside it."""
-    number = 1 + sum(1 for _ in shards.glob("*"))
-    return shards / str(number)
+def _fresh(run: RunFolder) -> Path:
+    """A place for this sitting's files; jobs of earlier ones, whose run was killed, are told to end."""
+    shards = run.path.absolute() / "shards"
+    with writing(shards):
+        end_all(shards)
+    return shards / str(1 + sum(1 for _ in shards.glob("*")))
 
 
 def _last_words(job: Any) -> str:
