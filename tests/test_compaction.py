@@ -30,12 +30,13 @@ from evalharness.errors import EvalHarnessError, RecordError, StoreError
 from evalharness.manifest import write_manifest
 from evalharness.records import Cause, Sample
 from evalharness.reports import SIGNOFF, write_tables
+from evalharness.rescore import rescore_run
 from evalharness.runner import local
 from evalharness.schedule.retention import prune
 from evalharness.seal import code_version, seal
 from evalharness.store import RunFolder, encode
 from evalharness.table import SampleTable
-from evalharness.verify import verify
+from evalharness.verify import verify, with_scores
 from evalharness.watch.history import Entry
 from evalharness.watch.marks import read_marks
 from tests.factories import make_run, make_sample
@@ -234,7 +235,8 @@ def test_the_index_marks_a_packed_run_alike(original: RunFolder, folder: RunFold
 def test_it_compares_reports_and_verifies_the_same(original: RunFolder, folder: RunFolder) -> None:
     compact(folder)
     plain, packed = read_stored(original), read_stored(folder)
-    assert {t: {a: list(rows) for a, rows in arms.items()} for t, arms in packed.samples.items()} == plain.samples
+    for task, arms in plain.samples.items():
+        assert {arm: list(packed.samples[task][arm]) for arm in arms} == {arm: list(arms[arm]) for arm in arms}
     assert write_tables(packed.comparison) == write_tables(plain.comparison)
     found = verify(folder)
     assert found == verify(original)
@@ -246,6 +248,14 @@ def test_sealing_it_again_changes_nothing(original: RunFolder, folder: RunFolder
     stored = read_stored(folder)
     assert seal(folder, stored, stored.comparison, SIGNOFF) == []
     assert folder.read_text("manifest.json") == original.read_text("manifest.json")
+
+
+def test_it_is_rescored_the_same(original: RunFolder, folder: RunFolder) -> None:
+    compact(folder)
+    assert with_scores(verify(folder), folder) == with_scores(verify(original), original)
+    again, results = rescore_run(folder)
+    assert sum(result.n for result in results) == 300
+    assert len(again.read_samples("gsm8k_canary", "stock")) == 60
 
 
 def test_other_tools_read_its_columns(folder: RunFolder) -> None:
