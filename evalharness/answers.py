@@ -1,8 +1,9 @@
-"""The answers of a compacted run: columns for the statistics at once, Sample objects only for who shows them."""
+"""Stored answers: columns for the statistics at once, Sample objects only for who shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, overload
 
@@ -22,8 +23,8 @@ CAUSE_NAMES: Final = [cause.value for cause in CAUSES]
 ANSWERED: Final = frozenset(CAUSE_NAMES) - {Cause.ERROR.value}
 
 
-class PackedAnswers(Sequence[Sample]):
-    """Samples of one (task, arm) of a compacted run, in the order written; read as objects when first looked at."""
+class StoredAnswers(Sequence[Sample]):
+    """Samples of one (task, arm), in the order written; kept as columns, read as objects when first looked at."""
 
     def __init__(self, folder: RunFolder, task: str, arm: str) -> None:
         self.folder, self.task, self.arm = folder, task, arm
@@ -48,13 +49,13 @@ class PackedAnswers(Sequence[Sample]):
 
 
 def read_answers(folder: RunFolder, task: str, arm: str) -> Sequence[Sample]:
-    """Stored answers of (task, arm), of a compacted run with their columns; raises RecordError."""
-    return PackedAnswers(folder, task, arm) if folder.packed.exists() else folder.read_samples(task, arm)
+    """Stored answers of (task, arm), packed or not; raises RecordError."""
+    return StoredAnswers(folder, task, arm)
 
 
 def as_table(samples: Sequence[Sample] | SampleTable) -> SampleTable:
     """Answers as columns; raises PairingError when a question is answered twice."""
-    if isinstance(samples, PackedAnswers):
+    if isinstance(samples, StoredAnswers):
         return samples.table
     return samples if isinstance(samples, SampleTable) else SampleTable.from_samples(samples)
 
@@ -62,18 +63,19 @@ def as_table(samples: Sequence[Sample] | SampleTable) -> SampleTable:
 def read_table(folder: RunFolder, task: str, arm: str) -> SampleTable:
     """The answers of (task, arm) as columns, without a Sample where they are packed; raises RecordError.
 
-    Columns count only where they are the whole truth: no line kept beside them, nothing missing, nothing lost or
-    answered again. Otherwise the lines are read.
+    Packed columns count only where they are the whole truth: no line kept beside them, nothing missing, nothing lost or
+    answered again. Otherwise the lines are read, a batch at a time.
     """
     name = folder.samples_path(task, arm).relative_to(folder.path).as_posix()
     if not (folder.path / name).exists() and name in columnar.read_parts(folder.packed):
         rows = columnar.read_columns(folder.packed, name, READ)
         if _is_plain(rows, task, arm):
-            try:
+            with suppress(PairingError):  # as below
                 return _table(rows)
-            except PairingError:  # a question asked again: which answer counts is the store's to say
-                pass
-    return SampleTable.from_samples(folder.read_samples(task, arm))
+    try:
+        return SampleTable.from_samples(folder.stream_samples(task, arm))
+    except PairingError:  # a question asked again: which answer counts is the store's to say
+        return SampleTable.from_samples(folder.read_samples(task, arm))
 
 
 def _is_plain(rows: Any, task: str, arm: str) -> bool:

@@ -184,10 +184,14 @@ class RunFolder:
         Raises:
             RecordError: a whole line that is not a sample of (task, arm), by number.
         """
+        return _settled(self.stream_samples(task, arm))
+
+    def stream_samples(self, task: str, arm: str) -> Iterator[Sample]:
+        """As `read_samples`, one at a time and every answer to a question."""
         name = self.samples_path(task, arm).relative_to(self.path).as_posix()
         where = f"{self.path.name}/{name}"
-        lines = enumerate(self.sample_lines(name), start=1)
-        return _settled(_sample(line, f"{where} line {n}", task, arm) for n, line in lines)
+        for number, line in enumerate(self.sample_lines(name), start=1):
+            yield _sample(line, f"{where} line {number}", task, arm)
 
     def write_text(self, name: str, text: str) -> None:
         """Replace the file `name` atomically."""
