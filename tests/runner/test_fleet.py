@@ -154,6 +154,22 @@ def test_a_question_that_breaks_every_replica_is_given_up_and_the_others_are_ans
     assert len(cluster.orders) == 4 + ATTEMPTS
 
 
+def test_a_replica_that_cannot_load_is_done_without_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    sound = iter([True, False, True])
+
+    class Sometimes(Echo):
+        def open(self, spec: object) -> None:  # noqa: ARG002
+            if not next(sound):
+                raise EngineError("There is no model folder 'x'.", "Copy it there.")
+
+    monkeypatch.setattr(memory_cluster, "create", Sometimes)
+    made, _ = fleet(3)
+    assert len(answers_of(made, requests(9))) == 9
+    (note,) = (note for note in made.evidence().notes if "was lost" in note)
+    assert note.startswith("replica 2 on ")
+    assert note.endswith("was lost; There is no model folder 'x'. Copy it there.")
+
+
 def test_a_fleet_that_loses_every_replica_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     class Broken(Echo):
         def open(self, spec: object) -> None:  # noqa: ARG002

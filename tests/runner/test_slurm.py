@@ -52,7 +52,11 @@ def test_a_job_put_back_into_the_queue_goes_on_where_it_was(jobs: list[Any], who
     assert answers(folder, run) == answers(whole, run)
     assert {arm.state for arm in folder.read_run().arms} == {ArmState.DONE}
     assert len(jobs) == 2
-    assert any("start 2" in note for note in folder.read_evidence()["patched"].notes)
+    notes = folder.read_evidence()["patched"].notes
+    assert any("start 2: " in note for note in notes)
+    assert any(
+        note.endswith("put back into the queue; the steps behind its last answers are not counted") for note in notes
+    )
     assert not (folder.path / "shards").exists()
 
 

@@ -21,6 +21,7 @@ ATTEMPTS: Final = 3  # replicas that a shard may break before it is given up
 REPLACEMENTS: Final = 3  # replicas hired anew, for each that the fleet began with
 POLL_S: Final = 1.0
 RECALL_S: Final = 30.0
+UNCOUNTED: Final = "the steps behind its last answers are not counted"
 RESUME: Final = "Mend the cause and resume the run; finished answers are kept."
 
 
@@ -101,7 +102,9 @@ class Fleet:
             EvidenceError: a replica fell back, or two do not run the arm alike.
             EngineError: no replica is left.
         """
-        self._arm, self._proofs, self._notes = arm, {}, []
+        if self._arm is not None:  # what was lost while loading is told with the first arm
+            self._notes = []
+        self._arm, self._proofs = arm, {}
         while not self._proofs:
             for member in self._idle():
                 self._send(member, Order(arm))
@@ -201,6 +204,8 @@ class Fleet:
         return None
 
     def _started(self, member: Member, report: Started) -> None:
+        if member.label in self._proofs and member.shard is not None:
+            self._notes.append(f"{member.label} was put back into the queue; {UNCOUNTED}")
         member.place, member.sittings = report.place, member.sittings + 1
 
     def _prove(self, member: Member, evidence: ArmEvidence) -> None:
@@ -220,8 +225,7 @@ class Fleet:
         said = f"{member.label}: {reason}"
         del self._members[member.name]
         self._cluster.dismiss(member.name)
-        if member.label in self._proofs:
-            self._notes.append(f"{member.label} was lost; the steps behind its last answers are not counted")
+        self._notes.append(f"{member.label} was lost; {UNCOUNTED if member.label in self._proofs else reason}")
         if member.shard is not None and member.shard.missing:
             self._pass_on(member.shard, said)
         if member.ready and self._hired < self._size * (1 + REPLACEMENTS):
