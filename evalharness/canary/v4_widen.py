@@ -3,14 +3,14 @@
 vLLM 0.22.1 walks over the residual stream of mHC in pieces, and two of its kernels take a wide one for granted
 (vllm/_tilelang_ops.py, called in vllm/model_executor/kernels/mhc/tilelang.py):
 
-- `mhc_fused_tilelang`, for at most 16 tokens: each block walks over `hidden_size` divided by 8 in steps of 256 channels,
-  without a remainder. Below 2048 channels the loop is empty and the stream stays uninitialised memory.
-- `mhc_pre_big_fuse_with_norm_tilelang`: pieces of 1024 channels, copied three ahead. With two pieces TileLang 0.1.9 waits
-  for "all but the last two" copies of two, so for none: half of the block's input is read before it is there.
+- `mhc_fused_tilelang`, for at most 16 tokens: each block walks over `hidden_size` divided by 8 in steps of 256
+  channels, without a remainder. Below 2048 channels the loop is empty and the stream stays uninitialised memory.
+- `mhc_pre_big_fuse_with_norm_tilelang`: pieces of 1024 channels, copied three ahead. With two pieces TileLang 0.1.9
+  waits for "all but the last two" copies of two, so for none: half of the block's input is read before it is there.
   scripts/pipeline_waits.py prints that; docs/LOG.md says what it did to the answers.
 
-DeepSeek V4 Flash has 4096 channels, and so has the canary when it is served. A committed checkpoint that wide would take
-200 MB, so a narrow one is trained, and every channel of its residual stream is repeated.
+DeepSeek V4 Flash has 4096 channels, and so has the canary when it is served. A committed checkpoint that wide would
+take 200 MB, so a narrow one is trained, and every channel of its residual stream is repeated.
 
 Repeating all channels changes no RMS norm. A matrix that reads the stream sums every channel `factor` times, so it is
 divided by that; one that writes it only repeats its rows. With a power of two all of this is exact, in bfloat16 and in
