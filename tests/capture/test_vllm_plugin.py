@@ -13,6 +13,7 @@ import pytest
 
 from evalharness.capture import vllm_plugin
 from evalharness.capture.session import Setting
+from evalharness.engines import vllm_preflight
 from tests.capture import vllm_sources
 
 NEEDED = ("vllm/v1/worker/gpu/cudagraph_utils.py", "vllm/config/compilation.py")
@@ -24,7 +25,7 @@ DUMMY = {"window": 111, "dense": 111}
 @cache
 def scenario(release: str) -> dict[str, Any]:
     try:
-        version = vllm_sources.newest() if release == "newest" else release
+        version = vllm_sources.newest(vllm_preflight.RELEASES[-1]) if release == "newest" else release
         folder = vllm_sources.sources(version, NEEDED)
     except vllm_sources.Unavailable as error:
         pytest.skip(f"vLLM {release}: {error}")

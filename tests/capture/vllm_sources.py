@@ -65,7 +65,7 @@ class RangeFile(io.RawIOBase):
 
 
 def sources(version: str, members: Iterable[str]) -> Path:
-    """Folder with those of `members` that vLLM `version` ("newest": the highest) has; raises Unavailable."""
+    """Folder with those of `members` that vLLM `version` has; raises Unavailable."""
     folder = CACHE / version
     stamp = folder / "members.json"
     wanted = set(members)
@@ -80,10 +80,11 @@ def sources(version: str, members: Iterable[str]) -> Path:
     return folder
 
 
-def newest() -> str:
-    """Version of the newest final release; raises Unavailable."""
+def newest(until: tuple[int, int]) -> str:
+    """Version of the newest final release up to the minor release `until`, included; raises Unavailable."""
     versions = {_version(str(f["filename"])) for f in _files()}
-    return max((v for v in versions if re.fullmatch(r"\d+(\.\d+)+", v)), key=lambda v: [int(p) for p in v.split(".")])
+    numbers = [tuple(map(int, v.split("."))) for v in versions if re.fullmatch(r"\d+(\.\d+)+", v)]
+    return ".".join(map(str, max(number for number in numbers if number[:2] <= until)))
 
 
 def _wheel(version: str) -> zipfile.ZipFile:
