@@ -176,17 +176,17 @@ def list_(
     out: Results = Path("results"),
 ) -> None:
     """List what can be named in a spec or on the command line."""
-    from evalharness.commands import runs
+    from evalharness.commands import looking
 
-    runs.list_names(what, out)
+    looking.list_names(what, out)
 
 
 @app.command()
 def doctor(out: Results = Path("results")) -> None:
     """Say what this machine can run, and the command that mends each lack."""
-    from evalharness.commands import runs
+    from evalharness.commands import looking
 
-    raise typer.Exit(runs.doctor(out))
+    raise typer.Exit(looking.doctor(out))
 
 
 @app.command()

@@ -38,7 +38,7 @@ def test_debug_shows_the_traceback_wherever_it_stands_and_keeps_the_exit_code(
 def test_a_fault_of_this_program_is_one_line_and_no_verdict(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("evalharness.commands.runs.examine", lambda _: 1 / 0)
+    monkeypatch.setattr("evalharness.commands.looking.examine", lambda _: 1 / 0)
     assert called(monkeypatch, "doctor") == 5
     line = capsys.readouterr().err
     assert line.startswith("error: ZeroDivisionError: division by zero. This is a fault of evalharness; --debug")

@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from evalharness.capture.audit import render
-from evalharness.commands.runs import console
+from evalharness.commands.screen import console
 from evalharness.runner.audit import audit as run_audit
 from evalharness.runner.choose import default_profile
 from evalharness.spec import load_spec

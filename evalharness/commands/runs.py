@@ -1,38 +1,32 @@
-"""Running, comparing and looking around."""
+"""Running and comparing."""
 
 from __future__ import annotations
 
 import shlex
 import signal
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
-from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from evalharness.assess import assess_pair, read_stored
-from evalharness.engines.base import ENGINES
-from evalharness.errors import UnknownName, UsageError
+from evalharness.commands.screen import console
+from evalharness.errors import UsageError
 from evalharness.reports import pair, present
 from evalharness.reports.terminal import render
 from evalharness.runner.choose import Choice, default_profile, resolve
-from evalharness.runner.doctor import examine
-from evalharness.runner.executors import EXECUTORS, Placement, connected
+from evalharness.runner.executors import Placement, connected
 from evalharness.runner.listener import Listener
 from evalharness.runner.progress import RichListener
 from evalharness.seal import seal
-from evalharness.spec import CAPTURES, RunSpec, parse_spec, profiles
-from evalharness.store import RunFolder, find_run, list_runs
+from evalharness.spec import RunSpec, parse_spec
+from evalharness.store import RunFolder, find_run
 
 INTERRUPTED = 130
-PIPE_WIDTH = 100
 OPTIONS: Final = {"reference": "a profile", "settings": "--set", "stop_early": "--stop-early"}  # as a user writes them
-console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPE_WIDTH)
 
 
 def run(choice: Choice, out: Path, resume: str | None, dry_run: bool, placement: Placement) -> int:
@@ -80,50 +74,6 @@ def _nothing_but_the_run(choice: Choice) -> None:
 def _print_spec(spec: Mapping[str, Any]) -> int:
     console.print(yaml.safe_dump(dict(spec), sort_keys=False), markup=False, soft_wrap=True)
     return 0
-
-
-def list_names(what: str, out: Path) -> None:
-    """Print the names of one kind with a word on each."""
-    if what not in LISTS:
-        raise UnknownName("list", what, LISTS)
-    table = Table("name", "what it is", box=None, show_header=False, pad_edge=False)
-    for name, description in LISTS[what](out).items():
-        table.add_row(escape(name), escape(description))
-    console.print(table)
-
-
-def doctor(out: Path) -> int:
-    """Print every check; 0 when the built-in engine can run."""
-    checks = examine(out)
-    table = Table("", "check", "found", "remedy", box=None, pad_edge=False)
-    for check in checks:
-        table.add_row("ok" if check.ok else "--", check.name, escape(check.found), escape(check.remedy))
-    console.print(table)
-    reference, why = default_profile()
-    console.print(f"`evalharness run` takes profile {reference}: {escape(why)}")
-    return 0 if all(check.ok for check in checks if check.needed) else 5
-
-
-def _tasks(_: Path) -> Mapping[str, str]:
-    from evalharness.scoring.tasks import task_names
-
-    return task_names()
-
-
-ARMS = {
-    "eager": "the same engine without graph dispatch; the reference of every comparison",
-    "stock": "warm-up and capture share one attention state: the fault of vLLM before #42444",
-    "patched": "the captured call gets a fresh attention state: the repair",
-    "native": "whatever the installed engine does by itself",
-}
-LISTS: dict[str, Callable[[Path], Mapping[str, str]]] = {
-    "profiles": lambda _: profiles(),
-    "tasks": _tasks,
-    "arms": lambda _: {name: ARMS[name] for name in CAPTURES},
-    "engines": lambda _: {name: about for name, (_, about) in ENGINES.items()},
-    "executors": lambda _: {name: about for name, (_, about) in EXECUTORS.items()},
-    "runs": lambda out: {path.name: str(path.parent) for path in list_runs(out)},
-}
 
 
 def _watched(work: Callable[[], RunFolder], listener: RichListener, out: Path) -> int:

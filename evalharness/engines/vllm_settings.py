@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from evalharness.canary.models import local_model
-from evalharness.canary.v4_widen import servable
 from evalharness.capture.vllm_plugin import VARIABLE
 from evalharness.engines.base import Request
 from evalharness.errors import SpecError
@@ -93,6 +92,8 @@ def spread(options: VllmEngine) -> bool:
 
 def model_path(options: VllmEngine) -> str:
     """A folder for a canary or a local checkpoint, widened where vLLM's kernels need it; else the hub's name."""
+    from evalharness.canary.v4_widen import servable  # numpy, which no look around needs
+
     folder = local_model(options.model)
     return str(servable(folder)) if folder else options.model
 
