@@ -1,11 +1,12 @@
 """What goes wrong on a GPU host, provoked: every fault of the vllm engine that a user was promised words for.
 
-    python scripts/gpu_faults.py OUT [--cases killed-capturing,interrupted,...] [--seconds 540]
+    python scripts/gpu_faults.py OUT [--cases killed-capturing,interrupted,...] [--seconds 540] [--together]
 
 Runs `evalharness run canary-v3-gpu` once a case, does the damage from outside (a signal, an environment, a process
 that holds the GPU's memory) and checks what is left: exit code, state of the arm, an error that names its remedy,
 finished answers, processes, GPU memory and, where a run can go on, that `--resume` finishes it. Prints a row a case;
 OUT receives faults.json after every case, the run folders and what each run printed. Exit status 1: a check failed.
+With --together all cases that leave room for others share the GPU; its memory is then looked at once, after the last.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +39,8 @@ GONE_S = 15.0
 ANSWERED = {0, 1, 3, 4}  # exit codes of a run that reached a verdict
 FAILED, INVALID, RUNNING, DONE = "failed", "invalid", "running", "done"
 RESUME = r"--resume"
+# vLLM takes what others allocate while it measures for its own; told the cache's size, it does not measure.
+SHARED = ("engine.engine_args={kv_cache_memory_bytes: 1000000000}",)
 BALLAST = Path(__file__).parent / "gpu/ballast.py"
 
 
@@ -146,7 +150,8 @@ def nothing(run: Running) -> int:
 @dataclass(frozen=True, slots=True)
 class Case:
     """One fault and what was promised for it. `says` and `remedy` are patterns of the error; `state` is the arm's,
-    None where no run may begin; `site` is the text of a sitecustomize.py that every process of the run loads."""
+    None where no run may begin; `site` is the text of a sitecustomize.py that every process of the run loads; `alone`:
+    it takes more of the GPU than others could spare."""
 
     name: str
     arm: str
@@ -158,6 +163,7 @@ class Case:
     fault: Fault = nothing
     environment: Mapping[str, str] = field(default_factory=dict)
     site: str = ""
+    alone: bool = False
     ballast: bool = False
     resumes: bool = False
     limit_s: float = 150
@@ -170,9 +176,9 @@ CASES = (
          ("engine.model=nobody/nothing",)),
     Case("mode-unknown", "patched", 2, None, "cudagraph_mode", "FULL_DECODE_ONLY",
          ("engine.cudagraph_mode=PIECEWISE",)),
-    Case("memory-taken", "patched", 5, FAILED, "GiB free", "gpu_memory_utilization", ballast=True),
+    Case("memory-taken", "patched", 5, FAILED, "GiB free", "gpu_memory_utilization", alone=True, ballast=True),
     Case("memory-short", "patched", 5, FAILED, "out of memory|OutOfMemory", "gpu_memory_utilization",
-         ("engine.engine_args={kv_cache_memory_bytes: 300000000000}",)),
+         ("engine.engine_args={kv_cache_memory_bytes: 300000000000}",), alone=True),
     Case("killed-capturing", "stock", 5, FAILED, "SIGKILL", RESUME, SLOW_CAPTURE, killed_capturing),
     Case("killed-generating", "patched", 5, FAILED, "SIGKILL|EngineCore|EngineDead", RESUME, (),
          answering(Running.engine, signal.SIGKILL), OWN_CORE, resumes=True, limit_s=240),
@@ -206,19 +212,32 @@ class Result:
 
 
 def main() -> int:
-    """Provoke the chosen faults one after another."""
+    """Provoke the chosen faults."""
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
-    deadline, results = time.monotonic() + options.seconds, []
-    for case in chosen(options.cases):
-        if time.monotonic() > deadline:
-            print(f"{case.name:18} skipped: no time left", flush=True)
-            continue
-        result = provoke(case, options)
+    before, results = visible_gpus(), []
+    for result in provoked(chosen(options.cases), options):
         results.append(result)
         (options.out / "faults.json").write_text(json.dumps([asdict(row) for row in results], indent=2) + "\n")
         print(row(result), flush=True)
-    return int(any(result.wrong for result in results))
+    holding = wait_until_released(before, GONE_S)
+    for gpu in holding:
+        print(f"GPU {gpu.index} still has {gpu.used >> 20} MiB in use after the last case")
+    return int(bool(holding) or any(result.wrong for result in results))
+
+
+def provoked(cases: Sequence[Case], options: argparse.Namespace) -> Iterator[Result]:
+    """Results as they come: of the cases that may share the GPU, where that is asked for, then of each other one."""
+    deadline = time.monotonic() + options.seconds
+    sharing = [case for case in cases if options.together and not case.alone]
+    with ThreadPoolExecutor(len(sharing) or 1) as pool:
+        started = [pool.submit(provoke, replace(case, settings=SHARED + case.settings), options) for case in sharing]
+        yield from (done.result() for done in as_completed(started))
+    for case in cases:
+        if case not in sharing and time.monotonic() < deadline:
+            yield provoke(case, options)
+        elif case not in sharing:
+            print(f"{case.name:18} skipped: no time left", flush=True)
 
 
 def row(result: Result) -> str:
@@ -242,14 +261,15 @@ def provoke(case: Case, options: argparse.Namespace) -> Result:
         run = start(case, place, options, ["--limit", str(DOCUMENTS)])
         saved = attended(run, case, case.fault, wrong)
         left = leftover(run)
-    holding = wait_until_released(before, GONE_S)
+    shared = options.together and not case.alone
+    holding = [] if shared else wait_until_released(before, GONE_S)
     arm, kept, code = arm_of(run.folder, case.arm), run.saved(), run.process.returncode
     message, state = str(arm.get("message") or last_line(run.printed, case.says)), arm.get("state")
     wrong += judged(case, code, state, message, run.printed.read_text())
     wrong += [f"{saved - kept} saved answers are gone"] if kept < saved else []
     wrong += [f"process {pid} is left" for pid in left] + [f"GPU {gpu.index} is not given back" for gpu in holding]
     resumed = resume(case, run, options, wrong) if case.resumes else "-"
-    mib, took = sum(gpu.used >> 20 for gpu in holding) if before else None, time.monotonic() - began
+    mib, took = sum(gpu.used >> 20 for gpu in holding) if before and not shared else None, time.monotonic() - began
     return Result(case.name, code, state, kept, len(left), mib, resumed, took, message[:300], tuple(wrong))
 
 
@@ -392,6 +412,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("out", type=lambda text: Path(text).resolve())
     parser.add_argument("--cases", default="", help="comma-separated; all when left out")
     parser.add_argument("--seconds", type=float, default=540, help="no case begins later than this")
+    parser.add_argument("--together", action="store_true", help="many cases at a time")
     parser.add_argument("--harness", default=f"{sys.executable} -m evalharness", help="what stands for `evalharness`")
     return parser.parse_args()
 

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,18 @@ def faults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     return module
 
 
-def provoked(module: Any, monkeypatch: pytest.MonkeyPatch, out: Path, cases: str) -> tuple[int, dict[str, Any]]:
+def provoked(
+    module: Any, monkeypatch: pytest.MonkeyPatch, out: Path, cases: Sequence[str], *more: str
+) -> tuple[int, dict[str, Any]]:
     harness = f"{sys.executable} -m tests.scripts.fault_harness"
-    monkeypatch.setattr(sys, "argv", ["gpu_faults.py", str(out), "--cases", cases, "--harness", harness])
+    given = ["gpu_faults.py", str(out), "--cases", ",".join(cases), "--harness", harness, *more]
+    monkeypatch.setattr(sys, "argv", given)
     status = module.main()
     return status, {row["case"]: row for row in json.loads((out / "faults.json").read_text())}
 
 
 def test_every_promise_is_kept(faults: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    status, rows = provoked(faults, monkeypatch, tmp_path / "out", ",".join(REHEARSED))
+    status, rows = provoked(faults, monkeypatch, tmp_path / "out", REHEARSED, "--together")
     assert {name: row["wrong"] for name, row in rows.items()} == {name: [] for name in REHEARSED}
     assert status == 0
     assert rows["killed-generating"]["resumed"] == "240/240"
@@ -64,7 +68,7 @@ def test_a_promise_that_is_not_kept_is_told(faults: Any, monkeypatch: pytest.Mon
     case = faults.Case("no-fault", "patched", 5, faults.FAILED, "out of memory", "gpu_memory_utilization")
     monkeypatch.setattr(faults, "CASES", (case,))
     monkeypatch.setattr(faults, "DOCUMENTS", 4)
-    status, rows = provoked(faults, monkeypatch, tmp_path / "out", "no-fault")
+    status, rows = provoked(faults, monkeypatch, tmp_path / "out", ("no-fault",))
     assert status == 1
     assert rows["no-fault"]["state"] == "done"
     assert "the arm is done, promised failed" in rows["no-fault"]["wrong"]
