@@ -23,10 +23,9 @@ FILE: Final = "samples.parquet"  # in the run's folder, instead of samples/
 FORMAT: Final = 1
 RAW: Final = "line"  # the line itself, where its columns do not give it back
 KEY: Final = b"evalharness"
-ROWS: Final = (
-    16_384  # lines of one row group: the arms of a task together, so that what they answer alike is there once
-)
-LEVEL: Final = 3
+# Lines of one row group: the arms of a task together, so that what they answer alike is there once.
+ROWS: Final = 16_384
+STORED: Final = {"compression": "zstd", "compression_level": 3, "write_page_checksum": True}
 # Sample's fields in the order of its JSON, with Arrow's names of their types.
 FIELDS: Final = {
     "task": "string",
@@ -80,7 +79,7 @@ def write(target: Path, sources: Mapping[str, Callable[[], Lines]]) -> None:
     measured = _measured(sources)
     note = {"format": FORMAT, "parts": [asdict(part) for part in measured]}
     schema = _schema().with_metadata({KEY: json.dumps(note).encode()})
-    with pq.ParquetWriter(target, schema, compression="zstd", compression_level=LEVEL) as writer:
+    with pq.ParquetWriter(target, schema, **STORED) as writer:
         for _, parts in _by_folder(measured):
             numbered = ((p.name, n, line) for p in parts for n, line in enumerate(sources[p.name](), start=1))
             while batch := list(islice(numbered, ROWS)):
@@ -97,8 +96,9 @@ def read_parts(path: Path) -> dict[str, Part]:
 
 def read_lines(path: Path, name: str) -> Iterator[bytes]:
     """The lines of one samples file as they were, without their newlines. Raises RecordError."""
-    for table in _tables(path, name, None):
-        yield from _lines(table)
+    with _reading(path):
+        for table in _tables(path, name, None):
+            yield from _lines(table)
 
 
 def read_columns(path: Path, name: str, columns: tuple[str, ...]) -> Any:
@@ -106,7 +106,8 @@ def read_columns(path: Path, name: str, columns: tuple[str, ...]) -> Any:
     import pyarrow as pa
 
     empty = pa.schema([_schema().field(column) for column in columns]).empty_table()
-    return pa.concat_tables([empty, *(table.select(columns) for table in _tables(path, name, columns))])
+    with _reading(path):
+        return pa.concat_tables([empty, *(table.select(columns) for table in _tables(path, name, columns))])
 
 
 def nested(column: Any) -> Iterator[Any]:
@@ -213,15 +214,23 @@ def _column(rows: Sequence[Mapping[str, Any]], field: Any) -> Any:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    where = f"{path.parent.name}/{path.name}"
+    # read_table would import the whole dataset machinery
+    with _reading(path), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        yield file
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """What a damaged file raises, and Arrow at what it holds, as a RecordError."""
+    import pyarrow as pa
+
     try:
-        with pq.ParquetFile(path) as file:  # read_table would import the whole dataset machinery
-            yield file
+        yield
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         said = " ".join(str(error).split())[:200]
+        where = f"{path.parent.name}/{path.name}"
         raise RecordError(f"{where} cannot be read: {said}", "Restore the file.") from error
 
 

@@ -341,6 +341,27 @@ def test_damage_inside_a_column_is_an_error_in_words(folder: RunFolder) -> None:
         contents(folder)
 
 
+def test_a_flipped_bit_is_never_read_as_another_answer(folder: RunFolder) -> None:
+    before = written(folder)
+    compact(folder)
+    data = folder.packed.read_bytes()
+    refused = 0
+    for at in range(4, len(data), len(data) // 60):
+        folder.packed.write_bytes(data[:at] + bytes([data[at] ^ 4]) + data[at + 1 :])
+        try:
+            assert contents(folder) == before
+        except RecordError:
+            refused += 1
+    assert refused > 30
+
+
+def test_a_missing_column_is_an_error_in_words(folder: RunFolder) -> None:
+    compact(folder)
+    pq.write_table(pq.read_table(folder.packed).drop_columns(["flags"]), folder.packed)
+    with pytest.raises(RecordError, match=r'samples\.parquet cannot be read: .*"flags"'):
+        read_table(folder, "gsm8k_canary", "eager")
+
+
 def test_a_later_format_is_refused_by_name(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as later:
         later.setattr(columnar, "FORMAT", 99)
