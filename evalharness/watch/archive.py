@@ -19,7 +19,8 @@ from evalharness.watch.history import FORMAT, INDEX
 
 RUN: Final = ("run_id", "folder", "profile", "created", "engine", "model", "version", "commit", "verdict", "state",
               "problem")  # fmt: skip
-SCORE: Final = ("task", "metric", "arm", "n", "value", "low", "high", "task_verdict")
+SCORE: Final = ("task", "arm", "task_verdict", "metric", "n", "value", "low", "high", "output_tokens", "degenerate",
+                "truncated", "tokens_per_second", "noise_floor")  # fmt: skip
 BAD: Final = frozenset({"FAIL", "INVALID", "ERROR"})
 Row = dict[str, Any]
 
@@ -61,27 +62,30 @@ def night_folders(archive: Path, newest: int) -> list[Path]:
 
 def archived_rows(night: Path, wanted: Wanted) -> Iterator[Row]:
     """Flat rows of one night, one a (run, task, arm) and one a run without figures; raises RecordError."""
-    runs, scores = _read(night / INDEX)
-    first = np.concatenate([[0], np.cumsum(runs["scores"])])
-    owner = np.repeat(np.arange(len(first) - 1), np.diff(first))
-    shown = _matching(wanted.model, runs["model"])
-    is_there = shown[owner] & _matching(wanted.task, scores["task"]) & _matching(wanted.arm, scores["arm"])
-    rows = ({**_common(runs, owner[at]), **{name: scores[name][at] for name in SCORE}} for at in is_there.nonzero()[0])
-    empty = (_common(runs, at) for at in (shown & (np.diff(first) == 0)).nonzero()[0])
+    runs, figures, owner = _read(night / INDEX)
+    is_model = _matching(wanted.model, runs["model"])
+    chosen = is_model[owner] & _matching(wanted.task, figures["task"]) & _matching(wanted.arm, figures["arm"])
+    common = [_common(run) for run in runs.to_pylist()]
+    found = figures.filter(chosen).to_pylist()
+    rows = (common[at] | figure for at, figure in zip(owner[chosen], found, strict=True))
+    is_empty = is_model.copy()
+    is_empty[owner] = False
+    empty = (common[at] for at in is_empty.nonzero()[0])
     yield from sorted(filter(wanted.takes, (*rows, *empty)), key=lambda row: str(row["created"]))
 
 
-def _common(runs: dict[str, Any], at: int) -> Row:
-    row = {name: runs[name][at] for name in RUN}
-    return row | {"run_id": row["run_id"] or row.pop("folder"), "commit": str(row["commit"])[:12]}
+def _common(run: Row) -> Row:
+    folder = run.pop("folder")
+    return run | {"run_id": run["run_id"] or folder, "commit": run["commit"][:12]}
 
 
-def _matching(word: str, column: npt.NDArray[np.object_]) -> npt.NDArray[np.bool_]:
-    return column == word if word else np.ones(len(column), np.bool_)
+def _matching(word: str, column: Any) -> npt.NDArray[np.bool_]:
+    """Which rows of an Arrow column (n,) hold `word`; all of them for an empty one."""
+    return np.array([value == word for value in column.to_pylist()] if word else [True] * len(column), np.bool_)
 
 
-def _read(index: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Columns of the runs (`scores` counts the figures of each), and columns of their figures."""
+def _read(index: Path) -> tuple[Any, Any, npt.NDArray[np.int64]]:
+    """Arrow tables of the runs and of their figures, and the run of each figure, (figures,)."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -95,15 +99,9 @@ def _read(index: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except (OSError, pa.ArrowException) as error:
         raise RecordError(f"{where} cannot be read: {error}", f"Delete it and remake it: {_remake(index)}") from error
     lists = table["scores"].combine_chunks()
-    flat = lists.flatten()
-    runs = {name: _objects(table[name]) for name in RUN} | {"scores": lists.value_lengths().fill_null(0).to_numpy()}
-    return runs, {name: _objects(flat.field(name)) for name in SCORE}
-
-
-def _objects(column: Any) -> npt.NDArray[np.object_]:
-    values = np.empty(len(column), object)
-    values[:] = column.to_pylist()
-    return values
+    figures = lists.flatten()
+    owner = np.repeat(np.arange(len(lists)), lists.value_lengths().fill_null(0).to_numpy())
+    return table.select(RUN), pa.table({name: figures.field(name) for name in SCORE}), owner
 
 
 def _remake(index: Path) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from evalharness.reports.dashboard.exports import COLUMNS, history_rows, prometheus
+from evalharness.watch.archive import Wanted
 from evalharness.watch.history import read_history
 from evalharness.watch.nights import series
 from tests.dashboard.conftest import NOW, SCHEDULE
@@ -72,5 +73,6 @@ def test_history_rows_are_one_a_run_task_and_arm_and_can_be_narrowed(year: Path)
     assert len([row for row in rows if "task" in row]) == 392 * 6
     assert [row["state"] for row in rows if "task" not in row] == ["uncompared"]
     assert set().union(*rows) <= set(COLUMNS)
-    narrow = list(history_rows(entries, "gsm8k_canary", "patched"))
+    wanted = Wanted(task="gsm8k_canary", arm="patched")
+    narrow = [row for row in rows if wanted.takes(row)]
     assert {(row["task"], row["arm"]) for row in narrow} == {("gsm8k_canary", "patched")}

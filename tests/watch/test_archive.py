@@ -12,10 +12,8 @@ from typer.testing import CliRunner
 from evalharness.cli import app
 from evalharness.errors import EvalHarnessError, RecordError, UsageError
 from evalharness.reports.dashboard.exports import history_rows
-from evalharness.watch.archive import RUN, SCORE, Wanted, archived_rows, night_folders
+from evalharness.watch.archive import Wanted, archived_rows, night_folders
 from evalharness.watch.history import INDEX, read_history
-
-SHOWN = {*RUN, *SCORE} - {"folder"}
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +48,7 @@ def test_an_index_says_what_the_history_says(archive: Path, wanted: Wanted) -> N
         found = list(archived_rows(night, wanted))
 
         def comparable(rows: list[dict[str, object]]) -> list[str]:
-            return sorted(json.dumps({k: v for k, v in row.items() if k in SHOWN}, sort_keys=True) for row in rows)
+            return sorted(json.dumps(row, sort_keys=True) for row in rows)
 
         assert comparable(found) == comparable(expected)
 
@@ -65,6 +63,14 @@ def test_no_run_is_opened(archive: Path, tmp_path: Path) -> None:
     shutil.copy(archive / "night0" / INDEX, tmp_path / "night" / INDEX)
     wanted = Wanted(task="gsm8k_canary", arm="eager")
     assert list(archived_rows(tmp_path / "night", wanted)) == list(archived_rows(archive / "night0", wanted)) != []
+
+
+def test_a_night_without_runs_has_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "gone").mkdir()
+    read_history(tmp_path)
+    (tmp_path / "gone").rmdir()
+    read_history(tmp_path)
+    assert list(archived_rows(tmp_path, Wanted())) == []
 
 
 def test_the_newest_nights_are_taken(archive: Path) -> None:

@@ -115,7 +115,7 @@ def _result(score: Score) -> dict[str, Any]:
     }
 
 
-def history_rows(entries: Iterable[Entry], task: str = "", arm: str = "") -> Iterator[dict[str, Any]]:
+def history_rows(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
     """One flat row a (run, task, arm), and one a run or folder without any; newest last."""
     for entry in entries:
         common = {
@@ -130,9 +130,8 @@ def history_rows(entries: Iterable[Entry], task: str = "", arm: str = "") -> Ite
             "state": entry.state,
             "problem": entry.problem,
         }
-        chosen = [s for s in entry.scores if task in {"", s.task} and arm in {"", s.arm}]
-        yield from ({**common, **_flat(score)} for score in chosen)
-        if not entry.scores and not (task or arm):
+        yield from ({**common, **_flat(score)} for score in entry.scores)
+        if not entry.scores:
             yield common
 
 
