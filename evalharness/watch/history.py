@@ -160,7 +160,7 @@ def _read(path: Path, folder: str, now: str) -> Entry:
         return _checked(_filled(RunFolder(path), entry))
     except EvalHarnessError as error:
         return replace(entry, problem=error.message)
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         return replace(entry, problem=f"run.json holds what no run has: {error}")
 
 
@@ -168,7 +168,7 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
     run = folder.read_run()
     if run.run_id != folder.path.name:
         return replace(entry, problem=f"run.json belongs to another run, {run.run_id}")
-    created = datetime.fromisoformat(run.created)
+    created, finished = _utc(run.created), _utc(run.finished) if run.finished else None
     if created.year not in YEARS:
         return replace(entry, problem=f"run.json was made by a clock that stood in the year {created.year}")
     engine, packages = dict(run.spec["engine"]), dict(run.provenance.get("packages") or {})
@@ -179,8 +179,8 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
         problem=folder.read_text(STOPPED).strip() if (folder.path / STOPPED).exists() and not run.finished else "",
         run_id=run.run_id,
         profile=run.name,
-        created=(created if created.tzinfo else created.replace(tzinfo=UTC)).astimezone(UTC).isoformat(),
-        finished=run.finished,
+        created=created.isoformat(),
+        finished=finished.isoformat() if finished else None,
         engine=str(engine.get("kind", "")),
         model=str(engine.get("model", "")),
         version=_version(str(engine.get("kind", "")), packages),
@@ -197,6 +197,12 @@ def _filled(folder: RunFolder, entry: Entry) -> Entry:
     scores = tuple(_scores(run, comparison))
     verdict = comparison.verdict
     return replace(entry, state="compared", verdict=verdict.outcome.value, reasons=verdict.reasons, scores=scores)
+
+
+def _utc(text: str) -> datetime:
+    """A time of a run.json, which is UTC where it names no zone; raises ValueError, OverflowError."""
+    at = datetime.fromisoformat(text)
+    return at.astimezone(UTC) if at.tzinfo else at.replace(tzinfo=UTC)
 
 
 def _checked(entry: Entry) -> Entry:

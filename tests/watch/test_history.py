@@ -104,6 +104,22 @@ def test_records_that_lie_are_not_believed(few: Path) -> None:
     assert found[third.name].state == "unreadable"
 
 
+@pytest.mark.parametrize("key", ["created", "finished"])
+@pytest.mark.parametrize("at", ["yesterday", "0001-01-01T00:00:00+05:00"])
+def test_a_time_that_is_none_is_named(few: Path, key: str, at: str) -> None:
+    path = next(few.glob("*/run.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: at}))
+    entry = by_folder(read_history(few))[path.parent.name]
+    assert entry.state == "unreadable"
+    assert "run.json holds what no run has" in entry.problem
+
+
+def test_a_time_without_a_zone_is_utc(few: Path) -> None:
+    path = next(few.glob("*/run.json"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"finished": "2026-12-01T18:20:10"}))
+    assert by_folder(read_history(few))[path.parent.name].finished == "2026-12-01T18:20:10+00:00"
+
+
 @pytest.mark.parametrize("count", [-1, 10**30])
 def test_counts_beyond_reason_are_refused_and_the_index_stays(few: Path, count: int) -> None:
     path = min(p for p in few.iterdir() if p.is_dir()) / "comparison.json"
