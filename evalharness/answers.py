@@ -16,6 +16,7 @@ from evalharness.records import SCHEMA_VERSION, Cause, Sample
 from evalharness.store import RunFolder
 from evalharness.table import CAUSES, DEGENERATE_CAUSES, DEGENERATE_FLAGS, STRIDE, SampleTable, Tokens, digest
 
+# What a table is made of, null in no row; the rest of READ tells whether the columns may be believed.
 PRESENT: Final = ("doc_id", "repeat", "doc_hash", "prompt_hash", "cause", "finish_reason", "output_tokens", "seconds",
                   "response", "token_ids", "flags", "scores")  # fmt: skip
 READ: Final = ("task", "arm", "schema_version", columnar.RAW, *PRESENT)
@@ -24,7 +25,8 @@ ANSWERED: Final = frozenset(CAUSE_NAMES) - {Cause.ERROR.value}
 
 
 class StoredAnswers(Sequence[Sample]):
-    """Samples of one (task, arm), in the order written; kept as columns, read as objects when first looked at."""
+    """Samples of one (task, arm), packed or not, in the order written; kept as columns, read as objects when first
+    looked at. Raises RecordError."""
 
     def __init__(self, folder: RunFolder, task: str, arm: str) -> None:
         self.folder, self.task, self.arm = folder, task, arm
@@ -46,11 +48,6 @@ class StoredAnswers(Sequence[Sample]):
     def __getitem__(self, index: slice) -> list[Sample]: ...
     def __getitem__(self, index: int | slice) -> Sample | list[Sample]:
         return self._samples[index]
-
-
-def read_answers(folder: RunFolder, task: str, arm: str) -> Sequence[Sample]:
-    """Stored answers of (task, arm), packed or not; raises RecordError."""
-    return StoredAnswers(folder, task, arm)
 
 
 def as_table(samples: Sequence[Sample] | SampleTable) -> SampleTable:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from evalharness.answers import read_answers
+from evalharness.answers import StoredAnswers
 from evalharness.compare import compare
 from evalharness.compare.across import RunPair, Side, compare_runs
 from evalharness.errors import RecordError, SpecError, UnknownName, first_fault
@@ -46,7 +46,7 @@ def read_stored(folder: RunFolder, policy: Policy | None = None) -> Stored:
     if (folder.path / PRUNED).exists() and not folder.sample_files():
         raise RecordError(f"The answers of {folder.path.name} were pruned.", "Its comparison.json stands as it is.")
     tasks = _task_names(folder, run)
-    samples = {task: {arm.name: read_answers(folder, task, arm.name) for arm in run.arms} for task in tasks}
+    samples = {task: {arm.name: StoredAnswers(folder, task, arm.name) for arm in run.arms} for task in tasks}
     return Stored(run, samples, folder.read_evidence(), policy or _policy(folder, run))
 
 

@@ -28,7 +28,7 @@ from evalharness.store import RunFolder
 ROOT = Path(__file__).parent.parent
 PUBLISHED = ROOT / "results" / "published"
 BLOCK = re.compile(r"(<!-- (\w+): (.+?) -->\n).*?(<!-- /\2 -->)", re.DOTALL)
-Cell = dict[str, str]  # a row of comparison.csv
+Figures = dict[str, str]  # a row of comparison.csv
 WIDTH = 112
 
 
@@ -66,19 +66,19 @@ def record(names: Sequence[str]) -> str:
     return f"```text\n{lines}\n```\nrecord: {link(folder)}\n"
 
 
-def cells(folder: Path) -> dict[tuple[str, str], Cell]:
+def figures(folder: Path) -> dict[tuple[str, str], Figures]:
     """The main metric of each task and arm."""
-    rows: dict[tuple[str, str], Cell] = {}
+    rows: dict[tuple[str, str], Figures] = {}
     with (folder / "comparison.csv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
             rows.setdefault((row["task"], row["arm"]), row)
     return rows
 
 
-def shown(cell: Cell) -> list[str]:
+def shown(found: Figures) -> list[str]:
     """Accuracy, and the share of tokens that are eager's."""
-    agreement = cell["token_agreement"]
-    return [f"{float(cell['value']):.3f}", f"{float(agreement):.3f}" if agreement else "—"]
+    agreement = found["token_agreement"]
+    return [f"{float(found['value']):.3f}", f"{float(agreement):.3f}" if agreement else "—"]
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -90,7 +90,7 @@ def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def arms(names: Sequence[str]) -> str:
     """One row an arm."""
     (folder,) = map(find, names)
-    rows = cells(folder)
+    rows = figures(folder)
     tasks = list(dict.fromkeys(task for task, _ in rows))
     head = ["arm", *(text for task in tasks for text in (f"{task}, n {rows[task, 'eager']['n']}", "tokens as eager"))]
     body = [
@@ -105,11 +105,11 @@ def batch(names: Sequence[str]) -> str:
     folders = [find(name) for name in names]
     body = []
     for folder in folders:
-        rows = cells(folder)
+        rows = figures(folder)
         task = next(task for task, _ in rows)
         most = RunFolder(folder).read_run().spec["engine"]["max_num_seqs"]
-        figures = [text for arm in ("eager", "stock", "patched") for text in shown(rows[task, arm])]
-        body.append([str(most), rows[task, "eager"]["n"], figures[0], *figures[2:]])
+        texts = [text for arm in ("eager", "stock", "patched") for text in shown(rows[task, arm])]
+        body.append([str(most), rows[task, "eager"]["n"], texts[0], *texts[2:]])
     head = ["requests at a time", "n", "eager", "stock", "tokens as eager", "patched", "tokens as eager"]
     return f"{markdown(head, body)}\nrecords: {', '.join(map(link, folders))}\n"
 
