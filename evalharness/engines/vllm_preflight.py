@@ -12,6 +12,7 @@ from pathlib import Path
 
 from evalharness.canary.models import local_model
 from evalharness.engines.gpu import visible_gpus
+from evalharness.engines.vllm_settings import gpus as gpus_of
 from evalharness.engines.vllm_settings import spread
 from evalharness.errors import EngineError, SpecError
 from evalharness.spec import RunSpec, VllmEngine
@@ -65,10 +66,10 @@ def _context(spec: RunSpec, options: VllmEngine) -> None:
 def _gpus(_: RunSpec, options: VllmEngine) -> None:
     if spread(options):  # this machine's GPUs say nothing
         return
-    gpus, wanted = visible_gpus(), options.tensor_parallel_size
+    gpus, wanted = visible_gpus(), gpus_of(options)
     if len(gpus) < wanted:
         raise EngineError(
-            f"{len(gpus)} GPUs are visible; engine.tensor_parallel_size is {wanted}.",
+            f"{len(gpus)} GPUs are visible; engine.tensor_parallel_size and engine.engine_args ask for {wanted}.",
             "Run on a host with enough Hopper or Blackwell GPUs, or choose the profile canary-v3, which needs none.",
         )
     for gpu in gpus[:wanted]:
@@ -83,7 +84,7 @@ def _gpus(_: RunSpec, options: VllmEngine) -> None:
 def _free_memory(options: VllmEngine) -> None:
     share, deadline = options.gpu_memory_utilization, time.monotonic() + PATIENCE_S
     while True:
-        short = [gpu for gpu in visible_gpus()[: options.tensor_parallel_size] if gpu.free < gpu.total * share]
+        short = [gpu for gpu in visible_gpus()[: gpus_of(options)] if gpu.free < gpu.total * share]
         if not short:
             return
         if time.monotonic() > deadline:  # a process that was just killed needs a moment to give its memory back
@@ -107,7 +108,7 @@ def _weights(_: RunSpec, options: VllmEngine) -> None:
         raise EngineError(f"{folder.name} holds no config.json with *.safetensors.", "Correct engine.model.")
     if spread(options):
         return
-    gpus = visible_gpus()[: options.tensor_parallel_size]
+    gpus = visible_gpus()[: gpus_of(options)]
     room = sum(int(gpu.total * options.gpu_memory_utilization) for gpu in gpus)
     if size > room:
         raise EngineError(

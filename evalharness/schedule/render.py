@@ -12,8 +12,9 @@ from typing import Any, Final
 
 import yaml
 
+from evalharness.engines.vllm_settings import gpus
 from evalharness.errors import SpecError, UnknownName
-from evalharness.spec import RunSpec, VllmEngine, load_spec
+from evalharness.spec import VllmEngine, load_spec
 from evalharness.watch.jobs import FILE, WEEK, Job, plain_job
 
 MARGIN: Final = timedelta(minutes=30)  # beyond the night's own timeout, for comparison, site and alerts
@@ -68,11 +69,7 @@ def plan(job: Job, results: Path, image: str = IMAGE) -> Plan:
         raise SpecError(
             f"The job {job.name} runs {job.profile}, whose runs are called {spec.name}.", f"Give it name: {spec.name}."
         )
-    return Plan(job, results, _gpus(spec), image)
-
-
-def _gpus(spec: RunSpec) -> int:
-    return spec.engine.tensor_parallel_size if isinstance(spec.engine, VllmEngine) else 0
+    return Plan(job, results, gpus(spec.engine) if isinstance(spec.engine, VllmEngine) else 0, image)
 
 
 def render(target: str, found: Plan) -> dict[str, str]:

@@ -115,6 +115,16 @@ def test_a_machine_that_cannot_serve_is_refused(
         vllm_preflight.check(spec(model=str(capable)))
 
 
+def test_a_model_in_a_pipeline_needs_the_gpus_of_every_stage_and_fits_into_all_of_them(
+    capable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = spec(model=str(capable), engine_args={"pipeline_parallel_size": 2})
+    with pytest.raises(EngineError, match=r"1 GPUs are visible; .* ask for 2"):
+        vllm_preflight.check(staged)
+    monkeypatch.setattr(vllm_preflight, "visible_gpus", lambda: [Gpu(n, "NVIDIA H200", (9, 0), 60, 0) for n in (0, 1)])
+    vllm_preflight.check(staged)
+
+
 def test_a_model_that_is_not_there_is_refused(capable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EngineError, match="hf download nobody/nothing"):
