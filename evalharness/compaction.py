@@ -59,16 +59,17 @@ def restore(folder: RunFolder) -> Compaction:
         RecordError: the Parquet file cannot be read.
     """
     with folder.locked():
-        parts, before = columnar.read_parts(folder.packed), _size(folder, [])
-        for name, part in parts.items():
+        names = folder.sample_files()
+        before = _size(folder, names)
+        for name, part in columnar.read_parts(folder.packed).items():
             if not (folder.path / name).exists():
                 data = b"".join(line + b"\n" for line in folder.sample_lines(name))
                 if hashlib.sha256(data).hexdigest() != part.sha256:
                     raise StoreError(f"{folder.path.name}: {name} is not what was packed.", "Restore the Parquet file.")
                 folder.write_bytes(name, data)
         folder.packed.unlink(missing_ok=True)
-        after = _size(folder, folder.sample_files())
-    return Compaction(folder.path.name, sum(part.rows for part in parts.values()), before, after)
+        samples = sum(1 for name in names for _ in folder.sample_lines(name))
+        return Compaction(folder.path.name, samples, before, _size(folder, names))
 
 
 def _refuse_unfinished(folder: RunFolder) -> None:

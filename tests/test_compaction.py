@@ -409,6 +409,13 @@ def test_twice_is_once(folder: RunFolder) -> None:
     assert folder.packed.read_bytes() == packed
 
 
+def test_restoring_what_was_never_packed_changes_nothing(folder: RunFolder) -> None:
+    before = written(folder)
+    done = restore(folder)
+    assert (done.samples, done.before) == (300, done.after)
+    assert written(folder) == before
+
+
 def test_a_packed_file_that_is_not_the_loose_one_is_packed_again(folder: RunFolder) -> None:
     before = written(folder)
     compact(folder)
