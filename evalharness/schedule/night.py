@@ -214,7 +214,9 @@ def _prune(
 ) -> None:
     now = datetime.now(UTC)
     chosen = prunable(found, entries, schedule.retention, now)
-    packing = compactable(results, entries, schedule.retention, now)
+    going = {entry.folder for entry in chosen}
+    staying = [entry for entry in entries if entry.folder not in going]
+    packing = compactable(results, staying, schedule.retention, now)
     if dry_run:
         there = [entry.run_id for entry in chosen if has_answers(RunFolder(results / entry.folder))]
         tell(f"would prune the samples of {len(there)} runs and compact those of {len(packing)}")
@@ -223,7 +225,7 @@ def _prune(
     prune_logs(results / FOLDER / "logs", schedule.retention, now)
     if pruned:
         tell(f"pruned the samples of {len(pruned)} runs, {pruned[0]} to {pruned[-1]}")
-    packed, refused = pack(folder for folder in packing if folder.path.name not in set(pruned))
+    packed, refused = pack(packing)
     if packed:
         tell(f"compacted the samples of {len(packed)} runs")
     for line in refused:
