@@ -49,7 +49,7 @@ def decode(kind: type[Record], text: str | bytes, where: str) -> Record:
 
 
 def _decode_carefully(kind: type[Record], text: str | bytes, where: str) -> Record:
-    """As `decode`, in a quarter of its speed, with a word for every fault."""
+    """As `decode`, in two steps, with a word for every fault."""
     try:
         raw = json.loads(text)
     except ValueError as error:
