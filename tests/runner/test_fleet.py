@@ -201,6 +201,48 @@ def test_no_room_for_a_replica_is_said_within_the_cluster_s_patience() -> None:
         Fleet(Full(SPEC, patience_s=0.05), 2).open(SPEC)
 
 
+class InBatches(MemoryCluster):
+    """Hands over all that its replicas told at once, as files do that are read now and then."""
+
+    def reports(self, timeout_s: float) -> Iterator[tuple[str, Report]]:
+        batch = list(super().reports(timeout_s))
+        while more := list(super().reports(timeout_s)):
+            batch += more
+        return iter(batch)
+
+
+def test_a_refused_arm_leaves_the_replicas_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refuses(Echo):
+        def use(self, arm: ArmSpec) -> ArmEvidence:
+            if arm.name == "stock":
+                raise EvidenceError("Arm stock fell back.", "")
+            return super().use(arm)
+
+    monkeypatch.setattr(memory_cluster, "create", Refuses)
+    cluster = InBatches(SPEC)
+    made = Fleet(cluster, 2)
+    made.open(SPEC)
+    with pytest.raises(EvidenceError, match="fell back"):
+        made.use(ArmSpec.parse("stock"))
+    assert len(answers_of(made, requests(9))) == 9
+    assert len(cluster.orders) == 2
+
+
+def test_answers_told_before_the_last_replica_was_lost_are_kept() -> None:
+    class Closed(InBatches):
+        def hire(self, name: str) -> None:
+            if self.orders:
+                raise EngineError("The queue is closed.", "")
+            super().hire(name)
+
+    made = Fleet(Closed(SPEC, {"replica 1": 9}), 1)
+    made.open(SPEC)
+    heard: list[str] = []
+    with pytest.raises(EngineError, match="queue is closed"):
+        answers_of(made, requests(20), heard)
+    assert len(heard) == 4
+
+
 class InMemory:
     """An executor of `size` replicas in this process."""
 

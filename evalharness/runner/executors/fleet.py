@@ -93,7 +93,7 @@ class Fleet:
         for _ in range(self._size):
             self._hire()
         while not any(member.ready for member in self._members.values()):
-            self._listen()
+            list(self._listen())
 
     def use(self, arm: ArmSpec) -> ArmEvidence:
         """Bring `arm` up on every replica that is ready; returns with the first proof, the others follow.
@@ -108,7 +108,7 @@ class Fleet:
         while not self._proofs:
             for member in self._idle():
                 self._send(member, Order(arm))
-            self._listen()
+            list(self._listen())
         return self.evidence()
 
     def generate(self, requests: Iterable[Request]) -> Generator[Completion, None, None]:
@@ -174,15 +174,20 @@ class Fleet:
                 member.shard = self._todo.popleft()
                 self._send(member, Order(self._arm, tuple(member.shard.missing.values())))
 
-    def _listen(self) -> list[Completion]:
-        """Wait a moment for reports and act on them; returns the answers among them."""
+    def _listen(self) -> Iterator[Completion]:
+        """Wait a moment for reports and act on all of them; the answers among them, then the first error."""
         self._refuse_to_wait()
-        found = []
+        found, failures = [], []
         for name, report in self._cluster.reports(POLL_S):
             member = self._members.get(name)
-            if member is not None and (completion := self._hear(member, report)):
-                found.append(completion)
-        return found
+            try:
+                if member is not None and (completion := self._hear(member, report)):
+                    found.append(completion)
+            except EvalHarnessError as error:
+                failures.append(error)
+        yield from found
+        if failures:
+            raise failures[0]
 
     def _hear(self, member: Member, report: Report) -> Completion | None:
         match report:
@@ -246,7 +251,7 @@ class Fleet:
         deadline = time.monotonic() + RECALL_S
         while self._at_work() and time.monotonic() < deadline:
             with suppress(EvalHarnessError):  # what is given up cannot fail
-                self._listen()
+                list(self._listen())
         for member in self._at_work():
             del self._members[member.name]
             self._cluster.dismiss(member.name)

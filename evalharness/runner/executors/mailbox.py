@@ -56,7 +56,7 @@ class Outbox:
         except FileNotFoundError:
             return []
         self._read += len(whole) + 1 if whole else 0
-        return whole.decode().splitlines()
+        return _lines(whole)
 
 
 class Desk:
@@ -152,7 +152,12 @@ def _asked(folder: Path, number: int, arm: ArmSpec) -> dict[str, Request]:
 
 def _whole_lines(path: Path) -> list[str]:
     """The lines of a file, without one at its end that is not finished."""
-    return path.read_bytes().rpartition(b"\n")[0].decode().splitlines() if path.exists() else []
+    return _lines(path.read_bytes().rpartition(b"\n")[0]) if path.exists() else []
+
+
+def _lines(whole: bytes) -> list[str]:
+    """Lines end at a newline and nowhere else: an answer may hold a separator that `str.splitlines` knows too."""
+    return whole.decode().split("\n") if whole else []
 
 
 def _cut_unfinished(path: Path) -> None:
