@@ -136,6 +136,12 @@ def test_a_port_that_is_not_ray_s_is_given_up_in_bounded_time(monkeypatch: pytes
             pass
 
 
+def test_an_address_of_the_environment_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "nowhere.invalid:6379")
+    with pytest.raises(EngineError, match=r"answers at nowhere\.invalid:6379"), connected(Placement("ray"), small()):
+        pass
+
+
 @pytest.mark.parametrize("address", ["ray://127.0.0.1:10001", "nowhere.invalid:6379", "127.0.0.1:port"])
 def test_an_address_that_cannot_be_one_is_refused(address: str) -> None:
     with pytest.raises(EngineError, match=r"--address HOST:PORT"), connected(Placement("ray", address), small()):

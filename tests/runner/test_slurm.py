@@ -115,14 +115,23 @@ def test_the_whole_way_through_slurm_s_own_commands(
 ) -> None:
     monkeypatch.setenv("PATH", f"{install(tmp_path)}:{os.environ['PATH']}")
     run = small()
-    placement = Placement("slurm", slurm=("partition=short", "time=01:30:00"))
+    placement = Placement("slurm", slurm=("partition=short", "time=01:30:00", "job-name=nightly"))
     with connected(placement, run) as executor:
         folder = local.start(run, tmp_path / "results", None, executor)
     assert answers(folder, run) == answers(whole, run)
     assert folder.read_run().provenance["executors"][0]["executor"] == "slurm"
     script = (tmp_path / "jobs" / "1.script").read_text().splitlines()
     asked = {line.removeprefix("#SBATCH --") for line in script if line.startswith("#SBATCH")}
-    assert {"partition=short", "time=01:30:00", "nodes=1", "requeue", "signal=USR2@90", "open-mode=append"} <= asked
+    assert not any(option == "job-name=evalharness" for option in asked)
+    assert {
+        "partition=short",
+        "time=01:30:00",
+        "job-name=nightly",
+        "nodes=1",
+        "requeue",
+        "signal=USR2@90",
+        "open-mode=append",
+    } <= asked
 
 
 def test_a_job_asks_for_the_gpus_of_a_replica(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -158,10 +167,22 @@ def test_without_submitit_the_command_that_installs_it_is_named(monkeypatch: pyt
         open_and_close(HERE)
 
 
-@pytest.mark.parametrize("option", ["partition", "=gpu", "partition="])
-def test_an_option_that_is_no_pair_is_refused(option: str) -> None:
-    with pytest.raises(UsageError, match="is not KEY=VALUE"):
-        open_and_close(Placement("slurm", slurm=(option,)))
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["partition"], "partition is not KEY=VALUE"),
+        (["=gpu"], "is not KEY=VALUE"),
+        (["partition="], "is not KEY=VALUE"),
+        (["partition=a", "partition=b"], "partition is given twice"),
+        (["nodes=2"], "nodes is not free"),
+        (["gpus-per-node=1"], "gpus-per-node is not free"),
+        (["cluster=lokal"], "Unknown cluster 'lokal'. Did you mean: local"),
+        (["cluster=local", "partition=gpu"], "cluster=local has no use for partition"),
+    ],
+)
+def test_an_option_that_would_not_do_what_it_says_is_refused(options: list[str], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        open_and_close(Placement("slurm", slurm=tuple(options)))
 
 
 def test_what_one_job_cannot_hold_is_refused() -> None:

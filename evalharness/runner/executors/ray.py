@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -27,6 +28,7 @@ REACH_S: Final = 5.0  # until a port answers
 JOIN_S: Final = 30.0  # until what answers has shown to be a Ray cluster; Ray itself would try for minutes
 PATIENCE_S: Final = 60.0
 CLOSE_S: Final = 60.0
+AUTO: Final = "auto"  # the address of RAY_ADDRESS, or a cluster that this machine is part of
 OWN: Final = "local"  # Ray's word for a cluster that is started for this run alone
 QUIET: Final = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
 PROBE: Final = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
@@ -144,7 +146,9 @@ def connect(placement: Placement, spec: RunSpec) -> RayExecutor:
     refuse_options(placement, "slurm")
     refuse_endpoint(spec)
     ray = _installed()
-    address = placement.address or "auto"
+    address = placement.address or AUTO
+    if address == AUTO:  # as Ray does, but so that the address can be named when nobody answers
+        address = os.environ.get("RAY_ADDRESS") or AUTO
     _reach(address)
     try:
         with _signals_kept():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from evalharness.engines.base import Completion, Request
-from evalharness.errors import EngineError, UsageError
+from evalharness.errors import EngineError, UnknownName, UsageError
 from evalharness.records import ArmEvidence
 from evalharness.runner.executors.base import Placement, refuse_endpoint, refuse_options
 from evalharness.runner.executors.fleet import Fleet
@@ -25,6 +25,12 @@ from evalharness.store import RunFolder, writing
 
 MINUTES: Final = 240  # of a job, unless --slurm time=... says otherwise; it is then put back into the queue
 REQUEUES: Final = 1000
+CLUSTERS: Final = ("slurm", "local")
+# What a replica's job depends on: its one process, the GPUs of the spec, the way back into the queue, its logs.
+OURS: Final = {
+    *("array", "error", "gpus", "gpus_per_node", "gpus_per_task", "no_requeue", "nodes", "ntasks", "ntasks_per_node"),
+    *("open_mode", "output", "requeue", "signal"),
+}
 POLL_S: Final = 0.3
 CLOSE_S: Final = 60.0
 
@@ -179,13 +185,14 @@ def connect(placement: Placement, spec: RunSpec) -> SlurmExecutor:
     """See that jobs can be submitted from here.
 
     Raises:
-        UsageError: options of another executor, one that is not KEY=VALUE, or an engine that has no replicas.
+        UsageError: options of another executor, one that is not KEY=VALUE, is given twice or would be of no use, or an
+            engine that has no replicas.
         EngineError: submitit or Slurm's commands are missing, or a replica needs more than one node.
     """
     refuse_options(placement, "address")
     refuse_endpoint(spec)
-    options, need = _options(placement.slurm), Need.of(spec)
-    cluster = options.pop("cluster", "slurm")
+    cluster, options = _options(placement.slurm)
+    need = Need.of(spec)
     if need.spread:
         raise EngineError(
             "A replica's job has one node.", "For one that spreads over nodes start Ray in the job: --executor ray."
@@ -206,12 +213,25 @@ def _installed() -> Any:
         raise EngineError("submitit is not installed.", "pip install 'evalharness[slurm]'") from error
 
 
-def _options(texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    for key, equals, value in pairs:
-        if not (key and equals and value):
-            raise UsageError(f"--slurm {key}{equals}{value} is not KEY=VALUE.", "Write for example partition=gpu.")
-    return {key: value for key, _, value in pairs}
+def _options(texts: tuple[str, ...]) -> tuple[str, dict[str, str]]:
+    """The cluster that --slurm options name, and those of sbatch among them; none is dropped in silence."""
+    options: dict[str, str] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        key = name.replace("-", "_")
+        if not (key and value):
+            raise UsageError(f"--slurm {text} is not KEY=VALUE.", "Write for example partition=gpu.")
+        if key in options:
+            raise UsageError(f"--slurm {name} is given twice.", "Leave one of them out.")
+        if key in OURS:
+            raise UsageError(f"--slurm {name} is not free: a replica's job sets it itself.", "Leave it out.")
+        options[key] = value
+    cluster = options.pop("cluster", CLUSTERS[0])
+    if cluster not in CLUSTERS:
+        raise UnknownName("cluster", cluster, CLUSTERS)
+    if cluster == "local" and options:
+        raise UsageError(f"--slurm cluster=local has no use for {', '.join(options)}.", "Leave it out.")
+    return cluster, options
 
 
 def _fresh(run: RunFolder) -> Path:
