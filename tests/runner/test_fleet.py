@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,19 +229,22 @@ def test_a_refused_arm_leaves_the_replicas_to_the_next(monkeypatch: pytest.Monke
     assert len(cluster.orders) == 2
 
 
-def test_answers_told_before_the_last_replica_was_lost_are_kept() -> None:
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_lost_replica_that_nothing_replaces_costs_only_what_it_had_not_told(size: int) -> None:
     class Closed(InBatches):
         def hire(self, name: str) -> None:
-            if self.orders:
+            if len(self.orders) == size:
                 raise EngineError("The queue is closed.", "")
             super().hire(name)
 
-    made = Fleet(Closed(SPEC, {"replica 1": 9}), 1)
+    made = Fleet(Closed(SPEC, {"replica 1": 9}), size)
     made.open(SPEC)
     heard: list[str] = []
-    with pytest.raises(EngineError, match="queue is closed"):
+    with pytest.raises(EngineError, match="No replica is left") if size == 1 else nullcontext():
         answers_of(made, requests(20), heard)
-    assert len(heard) == 4
+    assert len(heard) == (4 if size == 1 else 20)
+    if size > 1:
+        assert "nothing took its place; The queue is closed." in made.evidence().notes
 
 
 class InMemory:

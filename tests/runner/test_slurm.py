@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -14,10 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
-from evalharness.errors import EngineError, UsageError
+from evalharness.errors import EngineError, StoreError, UsageError
 from evalharness.records import ArmState
 from evalharness.runner import local
 from evalharness.runner.executors import Placement, connected, slurm
+from evalharness.runner.executors.worker import Brief
 from evalharness.spec import RunSpec, load_spec
 from evalharness.store import RunFolder
 from tests.runner.sharded import After, answers, children, small
@@ -108,6 +110,45 @@ def test_a_full_shared_disk_fails_the_arm_in_words_and_keeps_what_was_told(
     assert "File too large" in arm.message
     assert "resume the run; finished answers are kept" in arm.message
     assert 0 < len(folder.read_samples("gsm8k_canary", "patched")) < 36
+
+
+class FullDisk:
+    """A submitter, and its jobs, on a disk that is full from the second job on."""
+
+    def __init__(self) -> None:
+        self.jobs = 0
+        self.cancelled = False
+
+    def submit(self, _: slurm.Job) -> FullDisk:
+        if self.jobs:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.jobs += 1
+        return self
+
+    def done(self) -> bool:
+        return self.cancelled
+
+    def cancel(self, check: bool) -> None:
+        assert not check
+        self.cancelled = True
+
+
+def test_a_disk_too_full_for_another_job_is_said_and_the_others_are_ended(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    disk = FullDisk()
+    cluster = slurm.SlurmCluster(disk, Brief.of(small()), tmp_path / "shards", RunFolder(tmp_path))
+    cluster.hire("replica 1")
+    with pytest.raises(StoreError, match=r"No space left on device\. Free space"):
+        cluster.hire("replica 2")
+    assert list(cluster.reports(0)) == []
+
+    def no_room(_: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "touch", no_room)
+    cluster.close()
+    assert disk.cancelled
 
 
 def test_the_whole_way_through_slurm_s_own_commands(

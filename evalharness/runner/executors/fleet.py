@@ -153,9 +153,9 @@ class Fleet:
     def _hire(self) -> None:
         self._hired += 1
         member = Member(f"replica {self._hired}")
-        self._members[member.name] = member
         self._hired_at = time.monotonic()
         self._cluster.hire(member.name)
+        self._members[member.name] = member
         self._send(member, Order())
 
     def _send(self, member: Member, order: Order) -> None:
@@ -234,9 +234,16 @@ class Fleet:
         if member.shard is not None and member.shard.missing:
             self._pass_on(member.shard, said)
         if member.ready and self._hired < self._size * (1 + REPLACEMENTS):
-            self._hire()
+            self._replace()
         if not self._members:
             raise EngineError(f"No replica is left. {said}", RESUME)
+
+    def _replace(self) -> None:
+        """Hire one more; where that is refused, the others go on without."""
+        try:
+            self._hire()
+        except EngineError as error:
+            self._notes.append(f"nothing took its place; {error}")
 
     def _pass_on(self, shard: Shard, reason: str) -> None:
         shard.lost.append(reason)

@@ -113,15 +113,16 @@ class SlurmCluster:
         self._all_well = True
 
     def hire(self, name: str) -> None:
-        """Submit a job; raises EngineError in sbatch's words when it is refused."""
+        """Submit a job.
+
+        Raises:
+            StoreError: its files cannot be written.
+            EngineError: sbatch refused it; in its words.
+        """
         folder = self._shards / name.replace(" ", "-")
         with writing(folder):
-            self._boxes[name] = Outbox(folder)
-        try:
-            self._jobs[name] = self._submitter.submit(Job(self._brief, folder, self._run))
-        except Exception as error:  # submitit's own errors, and those of a subprocess
-            said = " ".join(str(error).split())
-            raise EngineError(f"Slurm took no job: {said[:500]}.", "Correct the options given with --slurm.") from error
+            box, job = Outbox(folder), self._submitted(folder)
+        self._boxes[name], self._jobs[name] = box, job
 
     def send(self, name: str, order: Order) -> None:
         """Write the order into the replica's folder."""
@@ -167,9 +168,11 @@ class SlurmCluster:
 
     def close(self) -> None:
         """Have every job end; when all did as they should, their folders go: what they told is in the samples."""
-        for box in self._boxes.values():
-            with writing(self._shards):
+        for name, box in list(self._boxes.items()):
+            try:
                 box.close()
+            except OSError:  # no room for word of it
+                self.dismiss(name)
         deadline = time.monotonic() + CLOSE_S
         while not all(job.done() for job in self._jobs.values()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -179,6 +182,15 @@ class SlurmCluster:
             shutil.rmtree(self._shards, ignore_errors=True)
             with suppress(OSError):
                 self._shards.parent.rmdir()
+
+    def _submitted(self, folder: Path) -> Any:
+        try:
+            return self._submitter.submit(Job(self._brief, folder, self._run))
+        except OSError:
+            raise
+        except Exception as error:  # submitit's own errors, and those of a subprocess
+            said = " ".join(str(error).split())
+            raise EngineError(f"Slurm took no job: {said[:500]}.", "Correct the options given with --slurm.") from error
 
 
 def connect(placement: Placement, spec: RunSpec) -> SlurmExecutor:
