@@ -168,4 +168,5 @@ def _rows(path: Path) -> list[Row]:
 
         rows: list[Row] = read_table(path).to_pylist()
         return rows
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    with path.open(encoding="utf-8") as lines:
+        return [json.loads(line) for line in lines if line.strip()]
