@@ -1,67 +1,66 @@
-"""Builds the dashboard over many runs, again after one new run, and reports time, memory and the largest page.
+"""`evalharness dashboard build` over ten to a thousand runs of three arms and two tasks, and again after one new run.
 
-python benchmarks/bench_dashboard.py --runs 1000
-
-Every build is a process of its own, so its start and its imports are counted. The limits are those of the design: a
-thousand runs of three arms and two tasks in 10 s and 1 GB, one new run in 2 s, no page over 1.5 MB.
+Every build is a process of its own. Its floor parses the records that a build reads, and writes as many bytes as the
+site has.
 """
 
 from __future__ import annotations
 
-import argparse
-import resource
-import subprocess
-import sys
+import json
 import tempfile
-import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from scripts.make_history import PROFILE, make_history
+from benchmarks.bench_report import size_row
+from benchmarks.measure import Figures, Spent, evalharness, growth, main, part
+
+SIZES = (10, 100, 1_000)
 
 
-def built(results: Path, site: Path) -> tuple[float, float]:
-    """Wall and processor seconds of one `dashboard build`."""
-    command = [sys.executable, "-m", "evalharness", "dashboard", "build"]
-    began, used = time.perf_counter(), cpu()
-    subprocess.run([*command, "--results", str(results), "--out", str(site)], check=True, stdout=subprocess.DEVNULL)
-    return time.perf_counter() - began, cpu() - used
+def dashboard_figures() -> list[Figures]:
+    """Growth of the first build, and of one after a new run."""
+    first, again = [], []
+    for runs in SIZES:
+        with tempfile.TemporaryDirectory() as scratch:
+            results, site = Path(scratch) / "results", Path(scratch) / "site"
+            newest = Path(part("bench_dashboard", "make", results, runs)[1]["newest"])
+            apart = Path(scratch) / newest.name
+            newest.rename(apart)
+            all_new = _build(results, site)
+            apart.rename(newest)
+            one_new = _build(results, site)
+            floor = part("bench_dashboard", "parse", results, site)[0]
+            first.append(size_row(runs - 1, all_new, floor))
+            again.append(size_row(runs, one_new, floor))
+    return [growth("dashboard build", "runs", first), growth("dashboard build, one new run", "runs", again)]
 
 
-def cpu() -> float:
-    """Processor seconds of all children so far."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def _build(results: Path, site: Path) -> Spent:
+    return evalharness("dashboard", "build", "--results", results, "--out", site)
 
 
-def main() -> None:
-    """Print the figures beside their limits."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--runs", type=int, default=1000)
-    runs = parser.parse_args().runs
-    with tempfile.TemporaryDirectory() as folder:
-        results, site = Path(folder) / "results", Path(folder) / "site"
-        newest = make_history(results, runs + 8, keep_samples=30)[-1]
-        (results / "schedule.yaml").write_text(f"jobs: [{{profile: {PROFILE}, at: '02:00'}}]\n", encoding="utf-8")
-        (results / newest).rename(Path(folder) / newest)
-        cold = built(results, site)
-        again = built(results, site)
-        (Path(folder) / newest).rename(results / newest)
-        more = built(results, site)
-        memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**10
-        count = sum(1 for _ in (site / "runs").iterdir())
-        largest = max(site.rglob("*.html"), key=lambda page: page.stat().st_size)
-        for words, (wall, used), limit in (
-            (f"{count} runs, first build", cold, "10 s"),
-            ("nothing new", again, ""),
-            ("one new run", more, "2 s"),
-        ):
-            print(f"{words:24} {wall:6.2f} s wall, {used:5.2f} s of processor   {f'(limit {limit})' * bool(limit)}")
-        print(f"greatest memory          {memory:6.0f} MB   (limit 1000 MB)")
-        print(
-            f"largest page              {largest.stat().st_size / 1e6:6.2f} MB   (limit 1.5 MB): {largest.parent.name}"
-        )
+# --- in processes of their own --------------------------------------------------------------------------------
+
+
+def make(results: str, runs: str) -> Figures:
+    """A synthetic history of `runs` nights, and the schedule they were due by; the newest run's folder."""
+    from scripts.make_history import PROFILE, History, Story
+
+    folder = Path(results)
+    made = History(folder, Story(int(runs)), keep_samples=min(int(runs), 30)).write()
+    (folder / "schedule.yaml").write_text(f"jobs: [{{profile: {PROFILE}, at: '02:00'}}]\n", encoding="utf-8")
+    return {"newest": str(folder / made[-1])}
+
+
+def parse(results: str, site: str) -> Figures:
+    """Parse every run's record and comparison, and write the site's bytes to another file."""
+    size = sum(path.stat().st_size for path in Path(site).rglob("*") if path.is_file())
+    for name in ("run.json", "comparison.json"):
+        for path in Path(results).glob(f"*/{name}"):
+            json.loads(path.read_bytes())
+    with tempfile.TemporaryFile() as file:
+        file.write(bytes(size))
+    return {"bytes": size}
 
 
 if __name__ == "__main__":
-    main()
+    main({"make": make, "parse": parse})

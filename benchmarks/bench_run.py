@@ -1,94 +1,115 @@
-"""The default run as a user starts it: wall time, peak memory, and the harness's share around the engine.
+"""One run of three arms against a bare engine loop, against three runs of one arm, and against lm_eval once per arm.
 
-    python benchmarks/bench_run.py [PROFILE] [--limit N]
-
-A child process runs `evalharness run PROFILE` whole, imports included; a clock around every call into the engine
-tells its part, and the rest is the harness: spec, lm-eval, scoring, store, tables.
+The same emulated engine answers the same prompts in all of them, and they must agree: the bare loop's tokens and
+lm_eval's scores are those of the run, or the benchmark stops.
 """
 
 from __future__ import annotations
 
-import argparse
+import hashlib
 import json
-import resource
-import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+
+from benchmarks.measure import NOTHING, ROOT, Figures, Spent, evalharness, main, part, ratio_row, spent
+
+ARMS = ("eager", "stock", "patched")
+TASK = "gsm8k_canary"
 
 
-def main() -> None:
-    """Print one JSON line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("profile", nargs="?", default="canary-v3")
-    parser.add_argument("--limit", type=int)
-    parser.add_argument("--child", type=float, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.child is not None:
-        print(json.dumps(measured(options.profile, options.limit, options.child)))
-        return
-    limit = ["--limit", str(options.limit)] if options.limit else []
-    command = [sys.executable, __file__, options.profile, *limit, "--child", str(time.time())]
-    print(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+def harness_figures(documents: int, rounds: int) -> list[Figures]:
+    """The three ratios; what is compared takes turns, `rounds` times."""
+    run = bare = single = typed = lean = imports = NOTHING
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as scratch:
+            out = Path(scratch)
+            run += _run(ARMS, documents, out / "run")
+            used, tokens = part("bench_run", "bare", documents)
+            bare += used
+            _agree("bare loop", tokens, {arm: _digest(out / "run", arm) for arm in ARMS})
+            for arm in ARMS:
+                single += _run((arm,), documents, out / arm)
+                score = {"exact_match": _accuracy(out / "run", arm)}
+                typed += _lm_eval("lm_eval", documents, arm, score)
+                lean += _lm_eval("lm_eval_lean", documents, arm, score)
+        imports += spent([sys.executable, "-c", "import lm_eval.api.task"])[0]
+    against = (("bare", bare, 1.5), ("loads", single, 0.85), ("lm_eval", typed, 0.65), ("lm_eval_lean", lean, 0.85))
+    return [ratio_row(name, run, theirs, bare + imports, limit) for name, theirs, limit in against]
 
 
-def measured(profile: str, limit: int | None, began: float) -> dict[str, Any]:
-    """Run in this process, whose parent noted the time `began`."""
-    from evalharness.commands import runs
-    from evalharness.runner import replica
-    from evalharness.runner.choose import Choice
-
-    clock = Clock()
-    create = replica.create_engine
-    replica.create_engine = lambda kind: TimedEngine(create(kind), clock)  # type: ignore[assignment]
-    with tempfile.TemporaryDirectory() as folder:
-        status = runs.run(Choice(profile, limit=limit), Path(folder), None, False)
-    wall = time.time() - began
-    return {
-        "profile": profile,
-        "exit_code": status,
-        "wall_s": round(wall, 1),
-        "engine_s": round(clock.seconds, 1),
-        "harness_share": round(1 - clock.seconds / wall, 3),
-        "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
-    }
+def _run(arms: tuple[str, ...], documents: int, out: Path) -> Spent:
+    chosen = ("--arms", ",".join(arms), "--tasks", TASK, "--limit", str(documents))
+    return evalharness("run", "canary-v3", *chosen, "--out", out)
 
 
-class Clock:
-    """Seconds spent inside what it wraps."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def timed(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Call, and count the time."""
-        began = time.perf_counter()
-        try:
-            return call(*arguments)
-        finally:
-            self.seconds += time.perf_counter() - began
+def _lm_eval(how: str, documents: int, arm: str, ours: Figures) -> Spent:
+    used, theirs = part("bench_run", how, documents, arm)
+    _agree(how, theirs, ours)
+    return used
 
 
-class TimedEngine:
-    """An engine whose every step is timed."""
+def _agree(name: str, theirs: Figures, ours: Figures) -> None:
+    if theirs != ours:
+        raise SystemExit(f"The {name} answered otherwise than the run: {theirs}, {ours}.")
 
-    def __init__(self, engine: Any, clock: Clock) -> None:
-        self.engine, self.clock = engine, clock
 
-    def __getattr__(self, name: str) -> Any:
-        method = getattr(self.engine, name)  # raises for what the engine has not, as protocols expect
-        return lambda *arguments: self.clock.timed(method, *arguments)
+def _rows(results: Path, arm: str) -> list[Figures]:
+    (path,) = results.glob(f"*/samples/{TASK}/{arm}.jsonl")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return sorted(rows, key=lambda row: row["doc_id"])
 
-    def generate(self, requests: Iterable[Any]) -> Iterator[Any]:
-        """Time each step of the generator, not what the harness does in between."""
-        completions = self.engine.generate(requests)
-        end = object()
-        while (completion := self.clock.timed(next, completions, end)) is not end:
-            yield completion
+
+def _digest(results: Path, arm: str) -> str:
+    return digest([row["token_ids"] for row in _rows(results, arm)])
+
+
+def _accuracy(results: Path, arm: str) -> float:
+    rows = _rows(results, arm)
+    return float(round(sum(row["scores"]["exact_match"] for row in rows) / len(rows), 6))
+
+
+def digest(answers: list[list[int]]) -> str:
+    """Hash of the token ids of all answers in order."""
+    return hashlib.sha256(json.dumps(answers).encode()).hexdigest()
+
+
+# --- in processes of their own --------------------------------------------------------------------------------
+
+
+def bare_loop(documents: str) -> Figures:
+    """The engine alone: loaded once, each arm brought up and asked everything; a digest of the tokens per arm."""
+    from benchmarks.bench_emulated import MAX_TOKENS, opened_engine, word_problems
+    from evalharness.spec import ArmSpec
+
+    engine, found = opened_engine("canary-v3", ARMS), {}
+    for arm in ARMS:
+        engine.use(ArmSpec.parse(arm))
+        done = {
+            one.request_id: list(one.token_ids) for one in engine.generate(word_problems(int(documents), MAX_TOKENS))
+        }
+        found[arm] = digest([done[request.id] for request in word_problems(int(documents), MAX_TOKENS)])
+    engine.close()
+    return found
+
+
+def lm_eval_once(documents: str, arm: str, *, defaults: bool = True) -> Figures:
+    """lm_eval's own evaluator with the engine as its model, one arm; its score. The command indexes the `defaults`,
+    lm_eval's thousands of task files, before it finds the one it was asked for."""
+    import lm_eval
+    from lm_eval.tasks import TaskManager
+
+    from evalharness.scoring.lm import EngineLM
+
+    manager = TaskManager(include_path=str(ROOT / "tasks"), include_defaults=defaults)
+    model = EngineLM(profile="canary-v3", arm=arm)
+    found = lm_eval.simple_evaluate(
+        model=model, tasks=[TASK], limit=int(documents), task_manager=manager, bootstrap_iters=0
+    )
+    model.engine.close()
+    return {"exact_match": round(found["results"][TASK]["exact_match,strict-match"], 6)}
 
 
 if __name__ == "__main__":
-    main()
+    main({"bare": bare_loop, "lm_eval": lm_eval_once, "lm_eval_lean": partial(lm_eval_once, defaults=False)})

@@ -1,0 +1,62 @@
+"""What docs/PERFORMANCE.md says is what its committed figures say, and the benchmarks tell linear from worse."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks import bench_report, measure, performance_page
+from evalharness.assess import read_stored
+from evalharness.store import RunFolder
+
+PAGE = Path(__file__).parents[1] / "docs" / "PERFORMANCE.md"
+
+
+def test_the_page_shows_the_committed_figures() -> None:
+    page = PAGE.read_text()
+    shown = {match[2] for match in performance_page.BLOCK.finditer(page)}
+    assert shown == {"machine", "ratios", "gpu", "start", "growth", "sizes", "engine", "profile"}
+    assert performance_page.fill(page) == page
+
+
+def test_the_committed_figures_keep_their_limits() -> None:
+    assert performance_page.faults(json.loads(performance_page.RESULT.read_text())) == []
+    assert all(row["ratio"] <= row["limit"] for row in json.loads(performance_page.VLLM.read_text()))
+
+
+def test_a_gpu_row_needs_no_seconds_and_need_not_be_there() -> None:
+    row = {"name": "bare", "ours_s": None, "theirs_s": None, "ratio": 1.012, "limit": 1.05}
+    assert "1.01 | 1.05" in performance_page.gpu_table([row])
+    assert "LLM.generate" not in performance_page.gpu_table([{**row, "name": "loads"}])
+
+
+@pytest.mark.parametrize(("power", "faults"), [(0.0, 0), (1.0, 0), (1.1, 0), (1.3, 2)])
+def test_growth_faster_than_linear_is_a_fault(power: float, faults: int) -> None:
+    cost = [(n, 1.5 + 1e-3 * n**power) for n in (10, 1_000, 10_000, 100_000)]
+    sizes = [{"n": n, "cpu_s": grown, "peak_mib": grown} for n, grown in cost]
+    found = {"growth": [measure.growth("it", "answers", sizes)]}
+    assert len(performance_page.faults(found)) == faults
+
+
+def test_a_ratio_over_its_limit_is_a_fault() -> None:
+    slow, fast = measure.Spent(2.0, 2.0, 100.0), measure.Spent(1.0, 1.0, 100.0)
+    assert performance_page.faults({"ratios": [measure.ratio_row("bare", slow, fast, fast, 1.5)]})
+    assert not performance_page.faults({"ratios": [measure.ratio_row("bare", fast, slow, fast, 1.5)]})
+
+
+def test_a_command_is_measured_with_all_its_threads_and_its_memory() -> None:
+    work = "held = bytearray(200 * 2**20); sum(range(5_000_000)); print('done')"
+    used, said = measure.spent([sys.executable, "-c", work])
+    assert said == "done\n"
+    assert 0 < used.cpu < used.wall + 0.5
+    assert 200 < used.peak < 400
+    with pytest.raises(SystemExit, match="exit status 7"):
+        measure.spent([sys.executable, "-c", "raise SystemExit(7)"])
+
+
+def test_a_large_run_is_one_that_the_harness_believes(tmp_path: Path) -> None:
+    folder = RunFolder(Path(bench_report.make(str(tmp_path), "1200")["folder"]))
+    scores = read_stored(folder).comparison.tasks[0].scores
+    assert {score.n for score in scores} == {400}
+    assert bench_report.parse(str(folder.path)) == {"answers": 1200}
