@@ -52,7 +52,7 @@ def gpu_table(rows: Sequence[Figures]) -> str:
     """The ratios of bench_vllm.py."""
     return _table(
         ("on vLLM", "ratio of wall time", "limit"),
-        ((GPU[row["name"]], f"{row['ratio']:.2f}", f"{row['limit']:g}") for row in rows),
+        ((GPU[row["name"]], f"{row['ratio']:.3f}", f"{row['limit']:g}") for row in rows),
     )
 
 

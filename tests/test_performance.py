@@ -27,7 +27,7 @@ def test_the_committed_figures_keep_their_limits() -> None:
 
 def test_a_gpu_row_needs_no_seconds_and_need_not_be_there() -> None:
     row = {"name": "bare", "ours_s": None, "theirs_s": None, "ratio": 1.012, "limit": 1.05}
-    assert "1.01 | 1.05" in performance_page.gpu_table([row])
+    assert "1.012 | 1.05" in performance_page.gpu_table([row])
     assert "LLM.generate" not in performance_page.gpu_table([{**row, "name": "loads"}])
 
 
