@@ -7,7 +7,8 @@ id, or by its spec's name for the newest of that spec. Nobody types a figure int
 
 - `record`: the table a run ends with;
 - `arms`: accuracy and token agreement of each arm on each task;
-- `batch`: the same on the first task for runs that differ in how many requests they take at a time.
+- `batch`: the same on the first task for runs that differ in how many requests they take at a time;
+- `costs`: what each arm costs.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from pathlib import Path
 
 from rich.console import Console
 
+from evalharness.assess import read_stored
+from evalharness.reports import signoff_costs
 from evalharness.reports.comparison_json import parse
 from evalharness.reports.terminal import render
 from evalharness.store import RunFolder
@@ -114,7 +117,16 @@ def batch(names: Sequence[str]) -> str:
     return f"{markdown(head, body)}\nrecords: {', '.join(map(link, folders))}\n"
 
 
-VIEWS: dict[str, Callable[[Sequence[str]], str]] = {"record": record, "arms": arms, "batch": batch}
+def costs(names: Sequence[str]) -> str:
+    """One row a cost; the sign-off report says how each is measured."""
+    (folder,) = map(find, names)
+    table = signoff_costs.costs(read_stored(RunFolder(folder)))
+    body = [[row.head, *(cell.text for cell in row.cells)] for row in table.rows]
+    record = f"[{folder.name}](results/published/{folder.name}/signoff.md)"
+    return f"{markdown([table.corner, *table.columns], body)}\nrecord: {record}\n"
+
+
+VIEWS: dict[str, Callable[[Sequence[str]], str]] = {"record": record, "arms": arms, "batch": batch, "costs": costs}
 
 if __name__ == "__main__":
     raise SystemExit(main())

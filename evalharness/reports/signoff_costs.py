@@ -126,7 +126,8 @@ COSTS: Final[dict[str, Cost]] = {
         _speed,
         _faster,
         note="At fixed length every arm decodes the largest captured batch for the same number of tokens, prefill left"
-        " out, best of two rounds after a warm-up; a stale plan may read less of the context and be the faster for it.",
+        " out, best of two rounds after a warm-up; a stale plan does other work than it should, and may be faster or"
+        " slower for it.",
     ),
     "decode_tokens_per_s": Cost(
         "speed while answering",
