@@ -78,10 +78,13 @@ def main() -> None:
     """Measure every precision."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problems", type=int, default=256, help="of each task; a quarter of that behind examples")
+    parser.add_argument("--only", choices=[precision.__name__ for precision in PRECISIONS], help="one of them")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--folder", type=Path, default=local_model("canary-v4"))
     options = parser.parse_args()
     for precision in PRECISIONS:
+        if options.only not in {None, precision.__name__}:
+            continue
         began = time.monotonic()
         model = precision(options.folder).eval().to(options.device)
         row = {"precision": precision.__name__, "problems": options.problems}
