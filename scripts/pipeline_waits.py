@@ -1,6 +1,6 @@
 """Do vLLM's mHC kernels wait for their own copies? Reads the CUDA code that TileLang generates; needs no GPU.
 
-    pip install tilelang==0.1.9 apache-tvm-ffi==0.1.9          beside the extra `[train]`; what vLLM 0.22.1 asks for
+    pip install torch tilelang==0.1.9 apache-tvm-ffi==0.1.9    what vLLM 0.22.1 asks for
     python scripts/pipeline_waits.py VLLM_SOURCES [--hidden 2048,4096,7168]
 
 VLLM_SOURCES is a folder with vllm/_tilelang_ops.py of the release in question (an unpacked wheel will do). A pipelined
