@@ -44,7 +44,7 @@ def run(
     arms: Annotated[str, typer.Option(help="Arms, comma-separated: eager,stock,patched,eager#2.")] = "",
     arm: Annotated[list[str] | None, typer.Option("--arm", help="One arm, or NAME=URL of its server.")] = None,
     tasks: Annotated[str, typer.Option(help="Tasks, comma-separated.")] = "",
-    limit: Annotated[int | None, typer.Option(help="Documents per task.")] = None,
+    limit: Annotated[int | None, typer.Option(help="Documents of every task, whatever the profile says.")] = None,
     data: Annotated[Path | None, typer.Option(help="Folder with gsm8k/ and aime25/ (offline data).")] = None,
     setting: Annotated[list[str] | None, typer.Option("--set", help="Any spec value, KEY=VALUE.")] = None,
     concurrency: Annotated[str, typer.Option(help="Run every arm with so many requests at a time, too: 1,8.")] = "",

@@ -44,5 +44,5 @@ def _is_finished(folder: RunFolder) -> bool:
 
 
 def _print(done: Compaction) -> None:
-    sizes = f"{done.before / 1e6:.1f} MB -> {done.after / 1e6:.1f} MB" if done.before != done.after else "as it was"
+    sizes = f"{done.before / 1e3:,.0f} kB -> {done.after / 1e3:,.0f} kB" if done.before != done.after else "as it was"
     console.print(f"{done.run_id}: {done.samples:,} answers, {sizes}", markup=False, soft_wrap=True)
