@@ -30,7 +30,10 @@ class ArmColumns:
 
     @classmethod
     def of(cls, name: str, capture: str, table: SampleTable) -> ArmColumns:
-        """Mark the scored rows; raises RecordError when answers carry no primary score."""
+        """Mark the scored rows; raises RecordError when answers carry no primary score, or any score is not in 0..1."""
+        for metric, column in table.scores.items():
+            if bool(((column < 0) | (column > 1)).any()):
+                raise RecordError(f"Samples of arm {name} have a {metric!r} outside 0..1.", "Restore the samples file.")
         scores = table.scores.get(PRIMARY)
         answered = table.answered
         scored = answered if scores is None else answered & ~np.isnan(scores)
