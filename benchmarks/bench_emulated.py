@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from benchmarks.measure import Figures, part
+from benchmarks.measure import Figures
 from evalharness.canary.problems import documents, render_prompt
 from evalharness.capture.paths import CAPTURE_PATHS
 from evalharness.engines.base import Engine, Request, create_engine
@@ -54,11 +54,6 @@ GROUPS = {  # functions, by module and name, whose time with all they call makes
 }
 
 Function = tuple[str, int, str]  # file, line, name: how cProfile names one
-
-
-def emulated_figures() -> Figures:
-    """All of it, measured in a process of its own."""
-    return part("bench_emulated")[1]
 
 
 def word_problems(limit: int, max_tokens: int) -> Iterator[Request]:

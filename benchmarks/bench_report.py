@@ -49,7 +49,8 @@ def make(results: str, samples: str) -> Figures:
     (folder.path / "run.json").write_text(json.dumps(run), encoding="utf-8")
     for arm in ARMS:
         path = folder.path / "samples" / TASK / f"{arm}.jsonl"
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        with path.open(encoding="utf-8") as lines:
+            rows = [json.loads(line) for line in lines]
         with path.open("w", encoding="utf-8") as file:
             file.writelines(_repeated(rows, documents))
     return {"folder": str(folder.path)}

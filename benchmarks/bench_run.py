@@ -57,7 +57,8 @@ def _agree(name: str, theirs: Figures, ours: Figures) -> None:
 
 def _rows(results: Path, arm: str) -> list[Figures]:
     (path,) = results.glob(f"*/samples/{TASK}/{arm}.jsonl")
-    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    with path.open(encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
     return sorted(rows, key=lambda row: row["doc_id"])
 
 

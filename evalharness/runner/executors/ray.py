@@ -196,9 +196,11 @@ def _reach(address: str) -> None:
 def _signals_kept() -> Iterator[None]:
     """Ray takes SIGTERM for itself; a run ends by it as by Ctrl-C, with its answers saved."""
     handler = signal.getsignal(signal.SIGTERM)
-    yield
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, handler)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)
 
 
 def _nobody(address: str, why: str) -> EngineError:
