@@ -123,7 +123,7 @@ def choice(text: str) -> dict[str, str]:
 
 
 def test_a_willing_server_gets_as_many_requests_as_the_spec_allows() -> None:
-    script = Script(lambda _: Reply(body={"choices": [choice("4")]}, after_s=0.02))
+    script = Script(lambda _: Reply(body={"choices": [choice("4")]}, after_s=0.2))
     answer(script, *requests(200), max_concurrency=24)
     assert endpoint_pace.FIRST_LIMIT < script.most_flying <= 24
 
