@@ -1,10 +1,11 @@
 """Wall time of the harness on a GPU host, against what it replaces; one JSON line a measurement.
 
-    python benchmarks/bench_vllm.py [PROFILE] [--documents 250] [--work DIR] [--measure loads bare lm_eval]
+    python benchmarks/bench_vllm.py [PROFILE] [--documents 250] [--work DIR] [--measure loads bare lm_eval] [--out FILE]
 
 Measured: three arms in one load against three loads; the answering of one arm against a bare `LLM.generate` of the
 same prompts on the same engine, in turn; two arms against `lm_eval --model vllm` twice. Every load is a process of its
-own, whose compile and JIT caches the ones before it have filled. The profile's first task is used.
+own, whose compile and JIT caches the ones before it have filled. The profile's first task is used. `--out` receives
+all measurements with what they were made on.
 """
 
 from __future__ import annotations
@@ -27,17 +28,19 @@ from evalharness.engines.base import Completion, Request
 from evalharness.engines.vllm_core import VllmCore
 from evalharness.engines.vllm_settings import engine_arguments, environment, sampling_arguments
 from evalharness.errors import EvalHarnessError
+from evalharness.provenance import collect
 from evalharness.spec import ArmSpec, RunSpec, VllmEngine, load_spec
 
 PAIR = "pair: "
 ANSWERED = {0, 1, 3, 4}  # exit codes of a run that reached a verdict
+Seconds = tuple[Sequence[float], Sequence[float]]  # ours and theirs, of each repetition
 
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """Gives our seconds and theirs; `limit` is what their ratio must not exceed."""
 
-    seconds: Callable[[argparse.Namespace], tuple[float, float]]
+    seconds: Callable[[argparse.Namespace], Seconds]
     limit: float
 
 
@@ -46,41 +49,45 @@ def main() -> int:
     options = arguments()
     if options.only:
         return PARTS[options.only](options)
-    ratios = {name: measured(name, options) for name in options.measure or MEASURED}
-    return int(any(ratio > MEASURED[name].limit for name, ratio in ratios.items()))
+    rows: list[dict[str, Any]] = []
+    for name in options.measure or MEASURED:
+        rows.append(measured(name, options))
+        print(json.dumps(rows[-1]), flush=True)
+        if options.out:
+            found = {"profile": options.profile, "documents": options.documents, "on": collect(), "rows": rows}
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
+    return int(any(row["ratio"] > row["limit"] for row in rows))
 
 
-def measured(name: str, options: argparse.Namespace) -> float:
-    """Measure one thing and print it; its ratio."""
+def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Measure one thing: all seconds, and the ratio of their medians."""
     ours, theirs = MEASURED[name].seconds(options)
-    row = {"name": name, "ours_s": ours, "theirs_s": theirs, "ratio": ours / theirs, "limit": MEASURED[name].limit}
-    print(json.dumps(row), flush=True)
-    return ours / theirs
+    ratio = statistics.median(ours) / statistics.median(theirs)
+    return {"name": name, "ours_s": ours, "theirs_s": theirs, "ratio": ratio, "limit": MEASURED[name].limit}
 
 
-def one_load(options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of one run of three arms, and of three runs of one."""
+def one_load(options: argparse.Namespace) -> Seconds:
+    """One run of three arms, and three runs of one."""
     harness(options, "eager", "warm")  # fills the caches
     together = harness(options, "eager,stock,patched", "together")
-    return together, sum(harness(options, arm, arm) for arm in ("eager", "stock", "patched"))
+    return [together], [sum(harness(options, arm, arm) for arm in ("eager", "stock", "patched"))]
 
 
-def bare(options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of an arm, and of LLM.generate for the same prompts on the same engine: the medians of three pairs."""
+def bare(options: argparse.Namespace) -> Seconds:
+    """An arm, and LLM.generate for the same prompts on the same engine, in turn."""
     # vLLM logs to standard output too.
     said = [row.removeprefix(PAIR) for row in child(options, "paired").splitlines() if row.startswith(PAIR)]
-    pairs = [json.loads(row) for row in said]
-    ours, alone = (statistics.median(column) for column in zip(*pairs, strict=True))
+    ours, alone = zip(*map(json.loads, said), strict=True)
     return ours, alone
 
 
-def against_lm_eval(options: argparse.Namespace) -> tuple[float, float]:
-    """Seconds of a run of two arms, and of lm_eval's own vllm model in two processes."""
+def against_lm_eval(options: argparse.Namespace) -> Seconds:
+    """A run of two arms, and lm_eval's own vllm model in two processes."""
     ours = harness(options, "eager,native", "two")
     began = time.perf_counter()
     child(options, "lm_eval_eager")
     child(options, "lm_eval_graphs")
-    return ours, time.perf_counter() - began
+    return [ours], [time.perf_counter() - began]
 
 
 def harness(options: argparse.Namespace, arms: str, name: str) -> float:
@@ -97,7 +104,8 @@ def harness(options: argparse.Namespace, arms: str, name: str) -> float:
 
 def child(options: argparse.Namespace, part: str) -> str:
     """Run one part of this file in a process of its own, under the engine's environment; returns what it printed."""
-    command = [sys.executable, __file__, options.profile, "--documents", str(options.documents), "--only", part]
+    command = [sys.executable, __file__, options.profile, "--documents", str(options.documents)]
+    command += ["--work", str(options.work), "--only", part]
     variables = {**os.environ, **environment(), "EVALHARNESS_CAPTURE": ""}
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=variables).stdout
 
@@ -122,9 +130,9 @@ def paired_part(options: argparse.Namespace) -> int:
 
     vllm.CORE = "bench_vllm:Paired"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    arms = [{"name": f"native#{n}", "capture": "native"} for n in range(2, 6)]
+    arms = tuple(ArmSpec.model_validate({"name": f"native#{n}", "capture": "native"}) for n in range(2, 6))
     spec = chosen(options)[0]
-    spec = spec.model_copy(update={"arms": [ArmSpec.model_validate(arm) for arm in arms], "tasks": spec.tasks[:1]})
+    spec = spec.model_copy(update={"arms": arms, "tasks": spec.tasks[:1]})
     shutil.rmtree(options.work / "paired", ignore_errors=True)
     folder = local.start(spec, options.work / "paired")
     evidence = folder.read_evidence()
@@ -169,6 +177,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--documents", type=int, default=250)
     parser.add_argument("--work", type=Path, default=Path("/tmp/bench-vllm"), help="where the runs go")  # noqa: S108
     parser.add_argument("--measure", nargs="+", choices=sorted(MEASURED), help="all when left out")
+    parser.add_argument("--out", type=Path, help="a JSON file for the measurements")
     parser.add_argument("--only", choices=sorted(PARTS), help="one part, in this process")
     return parser.parse_args(given)
 

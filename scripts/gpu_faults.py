@@ -166,7 +166,7 @@ class Case:
     alone: bool = False
     ballast: bool = False
     resumes: bool = False
-    limit_s: float = 150
+    limit_s: float = 300
 
 
 OWN_CORE = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}  # vLLM's EngineCore in a process of its own
@@ -181,7 +181,7 @@ CASES = (
          ("engine.engine_args={kv_cache_memory_bytes: 300000000000}",), alone=True),
     Case("killed-capturing", "stock", 5, FAILED, "SIGKILL", RESUME, SLOW_CAPTURE, killed_capturing),
     Case("killed-generating", "patched", 5, FAILED, "SIGKILL|EngineCore|EngineDead", RESUME, (),
-         answering(Running.engine, signal.SIGKILL), OWN_CORE, resumes=True, limit_s=240),
+         answering(Running.engine, signal.SIGKILL), OWN_CORE, resumes=True),
     Case("hanging", "patched", 5, FAILED, "did not answer within 15 s", "stall_timeout_s",
          ("engine.stall_timeout_s=15",), answering(Running.engine, signal.SIGSTOP), OWN_CORE),
     Case("plugin-missing", "patched", 4, INVALID, "plugin did not load", "VLLM_PLUGINS",
