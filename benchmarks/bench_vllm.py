@@ -103,11 +103,10 @@ def harness(options: argparse.Namespace, arms: str, name: str) -> float:
 
 
 def child(options: argparse.Namespace, part: str) -> str:
-    """Run one part of this file in a process of its own, under the engine's environment; returns what it printed."""
+    """Run one part of this file in a process of its own; returns what it printed."""
     command = [sys.executable, __file__, options.profile, "--documents", str(options.documents)]
     command += ["--work", str(options.work), "--only", part]
-    variables = {**os.environ, **environment(), "EVALHARNESS_CAPTURE": ""}
-    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=variables).stdout
+    return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 class Paired(VllmCore):
@@ -143,7 +142,8 @@ def paired_part(options: argparse.Namespace) -> int:
 
 
 def lm_eval_part(options: argparse.Namespace, *, eager: bool) -> int:
-    """lm_eval's own vllm model with the same engine arguments."""
+    """lm_eval's own vllm model with the same engine arguments and environment, but for the plugin."""
+    os.environ.update({**environment(), "EVALHARNESS_CAPTURE": ""})
     lm_eval, tasks = import_module("lm_eval"), import_module("lm_eval.tasks")
     spec, engine = chosen(options)
     given: dict[str, Any] = {**engine_arguments(engine), "enforce_eager": eager}

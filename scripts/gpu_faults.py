@@ -187,6 +187,7 @@ CASES = (
     Case("plugin-missing", "patched", 4, INVALID, "plugin did not load", "VLLM_PLUGINS",
          environment={"VLLM_PLUGINS": "another_plugin"}),
     Case("runner-v1", "patched", 4, INVALID, "runner is V1", "VLLM_USE_V2_MODEL_RUNNER",
+         environment={"VLLM_USE_FLASHINFER_SAMPLER": "0"},  # V1's sampler wants a package that may be missing
          site='import os\nos.environ["VLLM_USE_V2_MODEL_RUNNER"] = "0"\n'),
     Case("mode-fallback", "patched", 4, INVALID, "cudagraph_mode is", "engine.cudagraph_mode",
          ("engine.cudagraph_mode=FULL_AND_PIECEWISE",)),

@@ -13,6 +13,8 @@ from evalharness.redact import redact, secrets
 KEPT_LINES = 400
 MARK = "\0evalharness log "  # what follows in the stream goes to the file that was announced under the number here
 RESTART = "Run again with --resume; finished samples are kept."
+KILLED = "If nobody killed it, the kernel did for want of host memory (dmesg says so)."
+LOST = "evalharness: the engine lost its process"  # printed by the child itself, which sees that one has ended
 MEMORY = "Lower engine.gpu_memory_utilization, engine.max_num_seqs or engine.max_model_len, or free the GPU."
 # What a line says -> what to do about it. A child that prints one of these will not answer again.
 FATAL: dict[str, str] = {
@@ -22,7 +24,8 @@ FATAL: dict[str, str] = {
         "Check that the GPUs of engine.tensor_parallel_size see each other (nvidia-smi topo -m), then run again."
     ),
     r"CUDA error:": RESTART,
-    r"EngineDeadError|EngineCore encountered a fatal error|WorkerProc hit an exception": RESTART,
+    rf"{LOST}.* killed by SIGKILL": f"{RESTART} {KILLED}",
+    rf"{LOST}|EngineDeadError|EngineCore encountered a fatal error|WorkerProc hit an exception": RESTART,
 }
 # Failures that Python reports by itself and for which better advice exists than "see the log".
 ADVICE: dict[str, str] = FATAL | {
@@ -86,8 +89,8 @@ class LogTail:
         lines = [line for line in self._lines if line.strip()]
         errors = [line for line in lines if ERROR_LINE.search(line)]
         if self.fatal or errors:
-            return (self.fatal or errors[-1]).strip()[:400]
-        return f"it last printed {lines[-1].strip()[:400]!r}" if lines else "it printed nothing"
+            return _shown(self.fatal or errors[-1])
+        return f"it last printed {_shown(lines[-1])!r}" if lines else "it printed nothing"
 
     def join(self, timeout: float) -> None:
         """Wait until the stream has ended and every line of it is written."""
@@ -122,6 +125,11 @@ class LogTail:
             self._lines.append(line.rstrip("\n"))
             if self._file is not None:
                 self._file.write(line if line.endswith("\n") else f"{line}\n")
+
+
+def _shown(line: str) -> str:
+    """A line as a terminal shows it in the end: a progress bar writes over itself."""
+    return line.strip().rpartition("\r")[2].strip()[:400]
 
 
 def advice(text: str, otherwise: str) -> str:

@@ -17,7 +17,7 @@ from typing import IO
 
 from evalharness.engines.base import Completion, Request
 from evalharness.engines.group import end_group, ended_how
-from evalharness.engines.logtail import RESTART, LogTail, advice
+from evalharness.engines.logtail import KILLED, RESTART, LogTail, advice
 from evalharness.engines.wire import Following, line, record, revived
 from evalharness.errors import EngineError, EvalHarnessError
 from evalharness.records import ArmEvidence
@@ -30,7 +30,6 @@ STALL_S = 900.0
 ABORT_S = 120.0
 STACK_S = 1.0  # for a stuck child to print where it is
 SETTLE_S = 1.0
-KILLED = "If nobody killed it, the kernel did for want of host memory (dmesg says so)."
 SLOW = "Raise engine.start_timeout_s if it only needs longer."
 STUCK = (
     "Where it hangs stands at the end of the log. Run again with --resume; finished samples are kept. Raise"

@@ -10,6 +10,7 @@ evidence, completion..., alive..., done, error. Standard output and error are le
 from __future__ import annotations
 
 import faulthandler
+import multiprocessing
 import os
 import queue
 import signal
@@ -19,15 +20,18 @@ import time
 import traceback
 from collections.abc import Iterator
 from importlib import import_module
+from multiprocessing.connection import wait
 from typing import IO, Any
 
 from evalharness.engines.base import Engine, Request, Ticks
-from evalharness.engines.logtail import MARK
+from evalharness.engines.group import ended_how
+from evalharness.engines.logtail import LOST, MARK
 from evalharness.engines.wire import Following, failure, line, record
 from evalharness.errors import EvalHarnessError
 from evalharness.spec import ArmSpec, RunSpec
 
 STDOUT = 1
+REAP_S = 1.0
 ALIVE_S = 1.0  # how often a working engine says so
 
 
@@ -44,6 +48,7 @@ class Child:
         self._aborted = threading.Event()
         self._requests: list[Request] = []
         self._said = time.monotonic()
+        self._closing = False
         if isinstance(engine, Ticks):
             engine.tick = self._tick
         threading.Thread(target=self._read, args=(commands,), name="commands", daemon=True).start()
@@ -58,7 +63,19 @@ class Child:
             except Exception as error:  # noqa: BLE001 - the border to foreign code: everything is reported
                 traceback.print_exc()
                 self._say("error", failure(error))
+        self._closing = True
         self._engine.close()
+
+    def _watch(self) -> None:
+        """Say so when a process that the engine started ends before its time: vLLM may wait for it for ever."""
+        started = multiprocessing.active_children()
+        if not started:
+            return
+        ended = wait([process.sentinel for process in started])
+        lost = next(process for process in started if process.sentinel in ended)
+        if not self._closing:
+            lost.join(REAP_S)
+            os.write(STDOUT, f"{LOST} {lost.name} (pid {lost.pid}), {ended_how(lost.exitcode)}\n".encode())
 
     def _read(self, commands: IO[str]) -> None:
         for text in commands:
@@ -83,6 +100,7 @@ class Child:
 
     def _open(self, body: str) -> None:
         self._engine.open(record(RunSpec, body))
+        threading.Thread(target=self._watch, name="processes", daemon=True).start()
         self._say("done", None)
 
     def _log(self, body: str) -> None:

@@ -19,14 +19,14 @@ FIXED = {
     "VLLM_USE_V2_MODEL_RUNNER": "1",
     "VLLM_NO_USAGE_STATS": "1",
     "TOKENIZERS_PARALLELISM": "false",
+    # The path of the graphs captured while vLLM starts; an arm of another path captures again.
+    VARIABLE: "native",
 }
 DEFAULTS = {
     # One process schedules and runs, so which requests share a batch does not depend on timing.
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
     # Kernels that the model does not use need not be compiled before the first request.
     "VLLM_DEEP_GEMM_WARMUP": "skip",
-    # The path of the graphs captured while vLLM starts; an arm of another path captures again.
-    VARIABLE: "native",
 }
 
 

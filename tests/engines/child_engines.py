@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -47,6 +48,27 @@ class DiesLoading(Echo):
     def open(self, _: RunSpec) -> None:
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", flush=True)
         time.sleep(600)
+
+
+class WaitsForItsCore(Echo):
+    """Has a process of its own that is killed after the third answer; waits for it all the same, as vLLM does."""
+
+    def open(self, _: RunSpec) -> None:
+        self.core = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,), name="EngineCore_DP0")
+        self.core.start()
+
+    def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
+        for completion in super().generate(requests):
+            yield completion
+            if self.answered == 3:
+                self.core.kill()
+                time.sleep(600)
+
+    def close(self) -> None:
+        self.core.terminate()
+        self.core.join()
+        time.sleep(0.2)
+        super().close()
 
 
 class EndsLoading(Echo):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 
 from evalharness.engines import process
 from evalharness.engines.base import Engine, Request
+from evalharness.engines.logtail import LogTail
 from evalharness.engines.process import SupervisedEngine
 from evalharness.errors import EngineError, EvidenceError, SpecError
 from evalharness.spec import ArmSpec, load_spec
@@ -233,6 +235,38 @@ def test_an_error_names_the_log_it_is_in(start: Start, tmp_path: Path) -> None:
     assert str(tmp_path / "stock.log") in caught.value.message
     assert "it last printed 'arm stock is up'" in caught.value.message
     assert "dmesg" in caught.value.remedy
+
+
+def test_an_engine_that_waits_for_a_killed_process_is_ended(start: Start) -> None:
+    engine = start("WaitsForItsCore")
+    engine.open(SPEC)
+    engine.use(STOCK)
+    answers = engine.generate(requests(5))
+    kept = [next(answers) for _ in range(3)]
+    began = time.monotonic()
+    with pytest.raises(EngineError) as caught:
+        next(answers)
+    assert time.monotonic() - began < 10
+    assert len(kept) == 3
+    assert re.search(r"lost its process EngineCore_DP0 \(pid \d+\), killed by SIGKILL", caught.value.message)
+    assert "--resume" in caught.value.remedy
+    assert "dmesg" in caught.value.remedy
+
+
+def test_a_process_that_the_engine_ends_itself_is_not_lost(start: Start, tmp_path: Path) -> None:
+    engine = start("WaitsForItsCore")
+    engine.open(SPEC)
+    engine.close()
+    printed = (tmp_path / "engine.log").read_text()
+    assert "closed in order" in printed
+    assert "lost its process" not in printed
+
+
+def test_a_progress_bar_is_quoted_as_a_terminal_shows_it(tmp_path: Path) -> None:
+    (tmp_path / "printed").write_bytes(b"Capturing:   0%| | 0/64\rCapturing:  19%| | 12/64\n")
+    log = LogTail((tmp_path / "printed").open("rb"))
+    log.join(5)
+    assert log.cause() == "it last printed 'Capturing:  19%| | 12/64'"
 
 
 def test_a_kernel_the_autotuner_leaves_is_no_fault(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,8 +61,10 @@ def test_what_the_spec_has_a_key_for_does_not(again: dict[str, object]) -> None:
 
 def test_the_child_gets_the_second_runner_and_keeps_the_user_s_choices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_ENABLE_V1_MULTIPROCESSING", "1")
+    monkeypatch.setenv("EVALHARNESS_CAPTURE", "")  # set for a server of the user's own
     monkeypatch.delenv("VLLM_DEEP_GEMM_WARMUP", raising=False)
     variables = environment()
+    assert variables["EVALHARNESS_CAPTURE"] == "native"
     assert variables["VLLM_USE_V2_MODEL_RUNNER"] == "1"
     assert variables["VLLM_DEEP_GEMM_WARMUP"] == "skip"
     assert "VLLM_ENABLE_V1_MULTIPROCESSING" not in variables

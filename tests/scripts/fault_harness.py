@@ -9,9 +9,10 @@ extension and the plugin. FAULT_HARNESS_BALLAST names a file that, while it exis
 from __future__ import annotations
 
 import logging
+import multiprocessing
 import os
-import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,13 @@ def create() -> VllmCore:
     return VllmCore()
 
 
-def stopped(pid: int) -> bool:
+def core() -> None:
+    """Holds what a process with a CUDA context holds, by its name."""
+    with tempfile.TemporaryDirectory() as folder, (Path(folder) / "nvidia-uvm").open("w"):
+        time.sleep(600)
+
+
+def stopped(pid: int | None) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
@@ -79,7 +86,8 @@ class LLM(fake_vllm.LLM):
             raise MemoryError("CUDA out of memory. Tried to allocate 279.00 GiB.")
         self.core = None
         if os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] == "1":
-            self.core = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)", "VLLM::EngineCore"])
+            self.core = multiprocessing.get_context("spawn").Process(target=core, name="EngineCore_DP0", daemon=True)
+            self.core.start()
         super().__init__(**arguments)
         if "PIECEWISE" in arguments["compilation_config"]["cudagraph_mode"]:
             self.worker.model_runner.cudagraph_manager.cudagraph_mode = SimpleNamespace(name="NONE")
@@ -88,10 +96,9 @@ class LLM(fake_vllm.LLM):
 
     def stepped(self, step: Callable[[], Any]) -> Any:
         time.sleep(STEP_S)
-        while self.core is not None and stopped(self.core.pid):
+        # vLLM's client waits for a core that was stopped, and for one that was killed as well.
+        while self.core is not None and (not self.core.is_alive() or stopped(self.core.pid)):
             time.sleep(STEP_S)
-        if self.core is not None and self.core.poll() is not None:
-            raise RuntimeError("EngineDeadError: EngineCore encountered an issue. See stack trace above.")
         return step()
 
     def reset_prefix_cache(self) -> bool:
