@@ -1,11 +1,11 @@
 """Wall time of the harness on a GPU host, against what it replaces; one JSON line a measurement.
 
-    python benchmarks/bench_vllm.py [PROFILE] [--documents 250] [--work DIR] [--measure loads bare lm_eval] [--out FILE]
+    python benchmarks/bench_vllm.py [PROFILE] [--documents 250] [--work DIR] [--measure loads lm_eval bare] [--out FILE]
 
-Measured: three arms in one load against three loads; the answering of one arm against a bare `LLM.generate` of the
-same prompts on the same engine, in turn; two arms against `lm_eval --model vllm` twice. Every load is a process of its
-own, whose compile and JIT caches the ones before it have filled. The profile's first task is used. `--out` receives
-all measurements with what they were made on.
+Measured: three arms in one load against three loads; two arms against `lm_eval --model vllm` twice; the answering of
+one arm against a bare `LLM.generate` of the same prompts on the same engine, in turn, PART prompts at a time, as a busy
+host is now faster and now slower. Every load is a process of its own, whose compile and JIT caches the ones before it
+have filled. The profile's first task is used. `--out` receives all measurements with what they were made on.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from operator import truediv
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from evalharness.provenance import collect
 from evalharness.spec import ArmSpec, RunSpec, VllmEngine, load_spec
 
 PAIR = "pair: "
+PART = 50  # prompts
 ANSWERED = {0, 1, 3, 4}  # exit codes of a run that reached a verdict
 Seconds = tuple[Sequence[float], Sequence[float]]  # ours and theirs, of each repetition
 
@@ -60,9 +62,9 @@ def main() -> int:
 
 
 def measured(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure one thing: all seconds, and the ratio of their medians."""
+    """Measure one thing: all seconds, and the median of the repetitions' ratios."""
     ours, theirs = MEASURED[name].seconds(options)
-    ratio = statistics.median(ours) / statistics.median(theirs)
+    ratio = statistics.median(map(truediv, ours, theirs))
     return {"name": name, "ours_s": ours, "theirs_s": theirs, "ratio": ratio, "limit": MEASURED[name].limit}
 
 
@@ -105,7 +107,7 @@ def harness(options: argparse.Namespace, arms: str, name: str) -> float:
 def child(options: argparse.Namespace, part: str) -> str:
     """Run one part of this file in a process of its own; returns what it printed."""
     command = [sys.executable, __file__, options.profile, "--documents", str(options.documents)]
-    command += ["--work", str(options.work), "--only", part]
+    command += ["--work", str(options.work), "--repeats", str(options.repeats), "--only", part]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -114,12 +116,20 @@ class Paired(VllmCore):
 
     def generate(self, requests: Iterable[Request]) -> Iterator[Completion]:
         """See VllmCore."""
-        due, vllm = list(requests), import_module("vllm")
-        params = [vllm.SamplingParams(**sampling_arguments(request)) for request in due]
+        due, self._costs["bare_seconds"] = list(requests), 0.0
+        for number, part in enumerate(due[start : start + PART] for start in range(0, len(due), PART)):
+            if number % 2 == 0:
+                self._bare(part)
+            yield from super().generate(part)
+            if number % 2 == 1:
+                self._bare(part)
+
+    def _bare(self, due: Sequence[Request]) -> None:
+        vllm = import_module("vllm")
         began = time.perf_counter()
+        params = [vllm.SamplingParams(**sampling_arguments(request)) for request in due]
         self._llm.generate([request.prompt for request in due], params, use_tqdm=False)
-        self._costs["bare_seconds"] = time.perf_counter() - began
-        yield from super().generate(due)
+        self._costs["bare_seconds"] += time.perf_counter() - began
 
 
 def paired_part(options: argparse.Namespace) -> int:
@@ -129,7 +139,8 @@ def paired_part(options: argparse.Namespace) -> int:
 
     vllm.CORE = "bench_vllm:Paired"
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
-    arms = tuple(ArmSpec.model_validate({"name": f"native#{n}", "capture": "native"}) for n in range(2, 6))
+    names = [f"native#{n}" for n in range(2, options.repeats + 3)]
+    arms = tuple(ArmSpec.model_validate({"name": name, "capture": "native"}) for name in names)
     spec = chosen(options)[0]
     spec = spec.model_copy(update={"arms": arms, "tasks": spec.tasks[:1]})
     shutil.rmtree(options.work / "paired", ignore_errors=True)
@@ -177,6 +188,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--documents", type=int, default=250)
     parser.add_argument("--work", type=Path, default=Path("/tmp/bench-vllm"), help="where the runs go")  # noqa: S108
     parser.add_argument("--measure", nargs="+", choices=sorted(MEASURED), help="all when left out")
+    parser.add_argument("--repeats", type=int, default=24, help="pairs of the measurement `bare`")
     parser.add_argument("--out", type=Path, help="a JSON file for the measurements")
     parser.add_argument("--only", choices=sorted(PARTS), help="one part, in this process")
     return parser.parse_args(given)
@@ -184,8 +196,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 MEASURED = {
     "loads": Measurement(one_load, 0.5),  # three arms in one load / three loads
-    "bare": Measurement(bare, 1.05),  # one arm / LLM.generate
     "lm_eval": Measurement(against_lm_eval, 0.65),  # two arms / lm_eval twice
+    "bare": Measurement(bare, 1.05),  # one arm / LLM.generate
 }
 PARTS: dict[str, Callable[[argparse.Namespace], int]] = {
     "paired": paired_part,

@@ -21,6 +21,7 @@ import traceback
 from collections.abc import Iterator
 from importlib import import_module
 from multiprocessing.connection import wait
+from multiprocessing.process import BaseProcess
 from typing import IO, Any
 
 from evalharness.engines.base import Engine, Request, Ticks
@@ -31,7 +32,7 @@ from evalharness.errors import EvalHarnessError
 from evalharness.spec import ArmSpec, RunSpec
 
 STDOUT = 1
-REAP_S = 1.0
+REAP_S, REAP_POLL_S = 1.0, 0.02
 ALIVE_S = 1.0  # how often a working engine says so
 
 
@@ -74,8 +75,7 @@ class Child:
         ended = wait([process.sentinel for process in started])
         lost = next(process for process in started if process.sentinel in ended)
         if not self._closing:
-            lost.join(REAP_S)
-            os.write(STDOUT, f"{LOST} {lost.name} (pid {lost.pid}), {ended_how(lost.exitcode)}\n".encode())
+            os.write(STDOUT, f"{LOST} {lost.name} (pid {lost.pid}), {_ending(lost)}\n".encode())
 
     def _read(self, commands: IO[str]) -> None:
         for text in commands:
@@ -137,6 +137,14 @@ class Child:
             self._evidence("")
             self._log(str(following.log))
             self._say("evidence", self._engine.use(following.arm))
+
+
+def _ending(process: BaseProcess) -> str:
+    """How `process` ended. The engine waits for it too, and whoever comes second is told a little later."""
+    deadline = time.monotonic() + REAP_S
+    while process.exitcode is None and time.monotonic() < deadline:
+        time.sleep(REAP_POLL_S)
+    return "ended" if process.exitcode is None else ended_how(process.exitcode)
 
 
 def main(arguments: list[str]) -> None:

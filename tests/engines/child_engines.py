@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 
@@ -61,6 +62,7 @@ class WaitsForItsCore(Echo):
         for completion in super().generate(requests):
             yield completion
             if self.answered == 3:
+                threading.Thread(target=self.core.join, daemon=True).start()
                 self.core.kill()
                 time.sleep(600)
 
