@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import islice
@@ -23,8 +23,17 @@ DECODED = "Continue this list of numbers: 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
 
 
 @dataclass(frozen=True, slots=True)
+class _Waiting:
+    """A request with the token ids of its prompt; `opened`: the prompt ends inside a reasoning trace."""
+
+    request: Request
+    tokens: list[int]
+    opened: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _Running:
-    """A request that vLLM has; `opened`: its prompt ends inside a reasoning trace."""
+    """A request that vLLM has; `opened` as in _Waiting."""
 
     request_id: str
     opened: bool
@@ -79,7 +88,7 @@ class VllmCore:
         fills the context gets an `error` completion."""
         engine, began = self._opened().llm_engine, time.perf_counter()
         self._calls += 1
-        waiting, running = iter(requests), dict[str, _Running]()
+        waiting, running = self._tokenized(list(requests)), dict[str, _Running]()
         try:
             while True:
                 yield from self._admit(waiting, running)
@@ -105,19 +114,19 @@ class VllmCore:
         if llm is not None:
             llm.llm_engine.engine_core.shutdown()
 
-    def _admit(self, waiting: Iterator[Request], running: dict[str, _Running]) -> Iterator[Completion]:
+    def _admit(self, waiting: Iterator[_Waiting], running: dict[str, _Running]) -> Iterator[Completion]:
         """Keep vLLM's queue a little longer than its batch, so that a request's seconds are its own."""
         options = self._served()
         room = options.max_num_seqs + max(4, options.max_num_seqs // 4) - len(running)
-        for request in islice(waiting, max(room, 0)):
-            tokens, opened = self._tokens(request.prompt)
+        for due in islice(waiting, max(room, 0)):
+            request, tokens = due.request, due.tokens
             if len(tokens) >= options.max_model_len:
                 said = f"The prompt takes {len(tokens)} tokens of a context of {options.max_model_len}"
                 yield Completion(request.id, "", (), "error", len(tokens), 0, 0.0, error=said)
                 continue
             name = f"{self._calls}-{request.id}"
             self._submit(name, request, tokens)
-            running[name] = _Running(request.id, opened, time.perf_counter())
+            running[name] = _Running(request.id, due.opened, time.perf_counter())
 
     def _submit(self, name: str, request: Request, tokens: list[int]) -> None:
         sampling = import_module("vllm.sampling_params")
@@ -126,14 +135,28 @@ class VllmCore:
         )
         self._opened().llm_engine.add_request(name, {"prompt_token_ids": tokens}, params)
 
-    def _tokens(self, prompt: str) -> tuple[list[int], bool]:
-        """Token ids of `prompt`, in the chat template where the spec has one, and whether they open a trace."""
-        tokenizer, template = self._opened().get_tokenizer(), self._served().chat_template_kwargs
+    def _tokenized(self, requests: Sequence[Request]) -> Iterator[_Waiting]:
+        """All of them at once, which takes a fraction of the time that one after another would."""
+        texts = [self._text(request.prompt) for request in requests]
+        templated = self._served().chat_template_kwargs is not None
+        for request, text, tokens in zip(requests, texts, self._tokens(texts), strict=True):
+            yield _Waiting(request, tokens, templated and opens_reasoning(text))
+
+    def _text(self, prompt: str) -> str:
+        """`prompt` in the chat template where the spec has one."""
+        template = self._served().chat_template_kwargs
         if template is None:
-            return list(tokenizer.encode(prompt)), False
-        messages = [{"role": "user", "content": prompt}]
-        text = tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template)
-        return list(tokenizer.encode(text, add_special_tokens=False)), opens_reasoning(text)
+            return prompt
+        messages, tokenizer = [{"role": "user", "content": prompt}], self._opened().get_tokenizer()
+        return str(tokenizer.apply_chat_template(messages, add_generation_prompt=True, tokenize=False, **template))
+
+    def _tokens(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of each text; a chat template brings its special tokens along."""
+        if not texts:
+            return []
+        special = self._served().chat_template_kwargs is None
+        encoded = self._opened().get_tokenizer()(texts, add_special_tokens=special)
+        return [list(tokens) for tokens in encoded["input_ids"]]
 
     def _completion(self, output: Any, asked: _Running) -> Completion:
         answer, reason = output.outputs[0], str(output.outputs[0].finish_reason)
@@ -162,8 +185,8 @@ class VllmCore:
     def _decode_speed(self, arm: ArmSpec) -> float:
         """Measured once for the arms that share graphs."""
         if arm.path not in self._speeds:
-            text, _ = self._tokens(DECODED)
-            self._speeds[arm.path] = decode_speed(self._opened().llm_engine, self._served(), text)
+            [tokens] = self._tokens([self._text(DECODED)])
+            self._speeds[arm.path] = decode_speed(self._opened().llm_engine, self._served(), tokens)
         return self._speeds[arm.path]
 
     def _workers(self, method: str, *arguments: str) -> list[WorkerState]:

@@ -142,6 +142,16 @@ class Engine:
         return Output(name, tokens, [answer])
 
 
+class Tokenizer:
+    """A token a letter."""
+
+    def __call__(self, texts: list[str], **_: Any) -> dict[str, list[list[int]]]:
+        return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
+
+    def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> str:
+        return f"<user>{messages[0]['content']}<think>"
+
+
 class LLM:
     last: LLM
 
@@ -162,10 +172,7 @@ class LLM:
         return True
 
     def get_tokenizer(self) -> Any:
-        return SimpleNamespace(
-            encode=lambda text, **_: [ord(letter) for letter in text],
-            apply_chat_template=lambda messages, **_: f"<user>{messages[0]['content']}<think>",
-        )
+        return Tokenizer()
 
 
 class Installed:
