@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -48,12 +49,26 @@ def tables(found: Figures) -> Mapping[str, str]:
     return made
 
 
-def gpu_table(rows: Sequence[Figures]) -> str:
-    """The ratios of bench_vllm.py."""
-    return _table(
-        ("on vLLM", "ratio of wall time", "limit"),
-        ((GPU[row["name"]], f"{row['ratio']:.3f}", f"{row['limit']:g}") for row in rows),
+def gpu_table(found: Figures) -> str:
+    """What bench_vllm.py measured, and on what."""
+    on = found["on"]
+    where = (
+        f"{on['gpu'][0]['name']}, vLLM {on['packages']['vllm']}, {found['profile']}, {found['documents']} documents, "
+        f"medians where a measurement was repeated."
     )
+    table = _table(
+        ("on vLLM", "wall s", "wall s of what it replaces", "ratio", "limit"),
+        (
+            (
+                GPU[row["name"]],
+                *(f"{statistics.median(row[whose]):.2f}" for whose in ("ours_s", "theirs_s")),
+                f"{row['ratio']:.3f}",
+                f"{row['limit']:g}",
+            )
+            for row in found["rows"]
+        ),
+    )
+    return f"{where}\n\n{table}"
 
 
 def faults(found: Figures) -> list[str]:
