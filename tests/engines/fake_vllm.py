@@ -143,9 +143,12 @@ class Engine:
 
 
 class Tokenizer:
-    """A token a letter."""
+    """A token a letter; `special` is what was said last of adding special tokens."""
 
-    def __call__(self, texts: list[str], **_: Any) -> dict[str, list[list[int]]]:
+    special = True
+
+    def __call__(self, texts: list[str], *, add_special_tokens: bool) -> dict[str, list[list[int]]]:
+        Tokenizer.special = add_special_tokens
         return {"input_ids": [[ord(letter) for letter in text] for text in texts]}
 
     def apply_chat_template(self, messages: list[dict[str, str]], **_: Any) -> str:

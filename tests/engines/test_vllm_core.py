@@ -183,6 +183,16 @@ def test_a_trace_that_the_template_opens_is_kept_apart(monkeypatch: pytest.Monke
     assert (cut.reasoning, cut.text, cut.finish_reason) == ("never ends", "", "length")
 
 
+@pytest.mark.parametrize(("template", "special"), [(None, True), ({"thinking": True}, False)])
+def test_a_template_brings_its_special_tokens_along(
+    monkeypatch: pytest.MonkeyPatch, template: dict[str, bool] | None, special: bool
+) -> None:
+    core = opened(monkeypatch, chat_template_kwargs=template)
+    core.use(ARMS["eager"])
+    list(core.generate([Request("a", "why", 9)]))
+    assert fake_vllm.Tokenizer.special is special
+
+
 def test_before_open_it_says_so() -> None:
     with pytest.raises(EngineError, match="not open"):
         VllmCore().use(ARMS["eager"])
