@@ -10,6 +10,7 @@ from evalharness.records import ArmEvidence, ArmSummary
 
 NO_GRAPHS: Final = "eager"
 PATH: Final = "capture_path"
+PLAN: Final = "tile_scheduler_metadata"  # the attribute that FlashMLA's first call fills
 
 
 def evidence_faults(arm: ArmSummary, evidence: ArmEvidence | None, required: Sequence[str]) -> Iterator[str]:
@@ -49,6 +50,16 @@ def _capture_state(arm: ArmSummary, evidence: ArmEvidence) -> Iterator[str]:
     if wrong:
         kind = "shared" if path.shares_state else "fresh"
         yield f"Arm {arm.name}: {len(wrong)} of {len(evidence.descriptors)} graphs lack a {kind} state ({wrong[0]})."
+    if not path.shares_state:
+        yield from _plans(arm, evidence)
+
+
+def _plans(arm: ArmSummary, evidence: ArmEvidence) -> Iterator[str]:
+    """A plan made in the warm-up call has to be made in the graph again; one made by the metadata builder has not."""
+    lazy = [d for d in evidence.descriptors if any(PLAN in change for change in d.changed)]
+    lacking = [d.descriptor for d in lazy if d.plan_recorded is False]
+    if lacking:
+        yield f"Arm {arm.name}: {len(lacking)} of {len(lazy)} graphs lack the planning kernel ({lacking[0]})."
 
 
 PROOFS: Final[dict[str, Callable[[ArmSummary, ArmEvidence], Iterator[str]]]] = {

@@ -1,12 +1,13 @@
-"""What goes wrong on a GPU host, provoked: every fault of the vllm engine that a user was promised words for.
+"""What goes wrong on a GPU host, provoked: twelve faults of the vllm engine that a user was promised words for.
 
     python scripts/gpu_faults.py OUT [--cases killed-capturing,interrupted,...] [--seconds 540] [--together]
 
 Runs `evalharness run canary-v3-gpu` once a case, does the damage from outside (a signal, an environment, a process
 that holds the GPU's memory) and checks what is left: exit code, state of the arm, an error that names its remedy,
 finished answers, processes, GPU memory and, where a run can go on, that `--resume` finishes it. Prints a row a case;
-OUT receives faults.json after every case, the run folders and what each run printed. Exit status 1: a check failed.
-With --together all cases that leave room for others share the GPU; its memory is then looked at once, after the last.
+OUT receives faults.json (what it ran on, a row a case, the GPU memory held after the last), the run folders and what
+each run printed. Exit status 1: a check failed, or a case was skipped. With --together all cases that leave room for
+others share the GPU; its memory is then looked at once, after the last.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from evalharness.engines.gpu import visible_gpus, wait_until_released
+from evalharness.provenance import collect
 
 MARK = "EVALHARNESS_FAULT_RUN"  # every process of a run inherits it
 PROFILE, TASK = "canary-v3-gpu", "gsm8k_canary"
@@ -180,7 +182,7 @@ CASES = (
     Case("memory-short", "patched", 5, FAILED, "out of memory|OutOfMemory", "gpu_memory_utilization",
          ("engine.engine_args={kv_cache_memory_bytes: 300000000000}",), alone=True),
     Case("killed-capturing", "stock", 5, FAILED, "SIGKILL", RESUME, SLOW_CAPTURE, killed_capturing),
-    Case("killed-generating", "patched", 5, FAILED, "SIGKILL|EngineCore|EngineDead", RESUME, (),
+    Case("killed-generating", "patched", 5, FAILED, "killed by SIGKILL", RESUME, (),
          answering(Running.engine, signal.SIGKILL), OWN_CORE, resumes=True),
     Case("hanging", "patched", 5, FAILED, "did not answer within 15 s", "stall_timeout_s",
          ("engine.stall_timeout_s=15",), answering(Running.engine, signal.SIGSTOP), OWN_CORE),
@@ -216,15 +218,24 @@ def main() -> int:
     """Provoke the chosen faults."""
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
-    before, results = visible_gpus(), []
-    for result in provoked(chosen(options.cases), options):
+    cases, before = chosen(options.cases), visible_gpus()
+    results: list[Result] = []
+    found = {"on": collect(), "cases": results, "gpu_mib_left_at_end": None}
+    for result in provoked(cases, options):
         results.append(result)
-        (options.out / "faults.json").write_text(json.dumps([asdict(row) for row in results], indent=2) + "\n")
+        write(options.out / "faults.json", found)
         print(row(result), flush=True)
     holding = wait_until_released(before, GONE_S)
+    found["gpu_mib_left_at_end"] = sum(gpu.used >> 20 for gpu in holding) if before else None
+    write(options.out / "faults.json", found)
     for gpu in holding:
         print(f"GPU {gpu.index} still has {gpu.used >> 20} MiB in use after the last case")
-    return int(bool(holding) or any(result.wrong for result in results))
+    return int(bool(holding) or len(results) < len(cases) or any(result.wrong for result in results))
+
+
+def write(path: Path, found: Mapping[str, Any]) -> None:
+    """What was found so far, as JSON."""
+    path.write_text(json.dumps(found, indent=2, default=asdict) + "\n")
 
 
 def provoked(cases: Sequence[Case], options: argparse.Namespace) -> Iterator[Result]:
@@ -354,9 +365,8 @@ def ballast() -> Iterator[None]:
 
 def answers(folder: Path | None) -> list[tuple[str, int]]:
     """(document, repeat) of every whole answer line that is not an infrastructure error, in order."""
-    lines = [
-        line for path in (folder or Path()).glob("samples/*/*.jsonl") for line in path.read_bytes().splitlines(True)
-    ]
+    files = folder.glob("samples/*/*.jsonl") if folder else ()
+    lines = [line for path in files for line in path.read_bytes().splitlines(True)]
     rows = [json.loads(line) for line in lines if line.endswith(b"\n")]
     return [(sample["doc_hash"], sample["repeat"]) for sample in rows if sample["cause"] != "error"]
 

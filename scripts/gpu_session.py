@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -19,10 +20,13 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from evalharness.engines.group import end_group
+
 SWITCH = "EVALHARNESS_GRAPH_NODES"  # of evalharness.capture.graph_nodes
 EVALHARNESS = (sys.executable, "-m", "evalharness")
 HERE = Path(__file__).parent
 TAIL_LINES = 25
+STOP_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +67,7 @@ STEPS = (
 
 
 def main() -> int:
-    """Run the chosen steps; 1 when one of them did not end by itself."""
+    """Run the chosen steps; 1 when one of them did not end by itself with status 0."""
     options = arguments()
     options.out.mkdir(parents=True, exist_ok=True)
     runs = Path(options.runs)
@@ -80,7 +84,7 @@ def main() -> int:
         print(f"{outcome.name:10} status {outcome.status} in {outcome.seconds:.0f} s {outcome.note}", flush=True)
         print(tail(log), flush=True)
         save(options.out, runs, outcomes)
-    return int(any(outcome.status is None for outcome in outcomes))
+    return int(any(outcome.status != 0 for outcome in outcomes))
 
 
 def perform(step: Step, command: tuple[str, ...], log: Path, limit_s: float) -> Outcome:
@@ -88,12 +92,17 @@ def perform(step: Step, command: tuple[str, ...], log: Path, limit_s: float) -> 
     if limit_s < step.limit_s / 4:
         return Outcome(step.name, command, None, 0.0, "skipped: no time left")
     began = time.monotonic()
-    with log.open("w") as file:
+    note = f"{SWITCH}=0" if os.environ.get(SWITCH) == "0" else ""
+    with (
+        log.open("w") as file,
+        subprocess.Popen(command, stdout=file, stderr=subprocess.STDOUT, start_new_session=True) as started,
+    ):
         try:
-            done = subprocess.run(command, stdout=file, stderr=subprocess.STDOUT, timeout=limit_s, check=False)
+            started.wait(limit_s)
         except subprocess.TimeoutExpired:
+            end_group(started, signal.SIGTERM, STOP_S) or end_group(started, signal.SIGKILL, STOP_S)
             return Outcome(step.name, command, None, time.monotonic() - began, f"stopped after {limit_s:.0f} s")
-    return Outcome(step.name, command, done.returncode, time.monotonic() - began)
+    return Outcome(step.name, command, started.returncode, time.monotonic() - began, note)
 
 
 def tail(log: Path) -> str:

@@ -1,11 +1,15 @@
 """What arm names say, and which arms a verdict is about."""
 
+from pathlib import Path
+
 import pytest
 
 from evalharness import arms
 from evalharness.errors import SpecError
 from evalharness.runner.choose import Choice, resolve
 from evalharness.spec import ArmSpec, load_spec
+
+ROOT = Path(__file__).parent.parent
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,12 @@ def test_every_pace_is_held_against_the_slowest() -> None:
 def test_concurrency_adds_every_pace_of_every_plain_arm() -> None:
     spec = resolve(Choice(arms="eager,patched@4,eager#2", concurrency="1, 8"), "canary-v3")
     assert [arm.name for arm in spec.arms] == ["eager", "eager@1", "eager@8", "patched@4", "eager#2"]
+
+
+def test_an_arm_chosen_by_name_is_the_profile_s_own() -> None:
+    kinds = str(ROOT / "scripts/gpu/canary-v4-kinds.yaml")
+    spec = resolve(Choice(arms="eager,stock#c4a"), kinds)
+    assert [arm.path for arm in spec.arms] == ["eager", "stock:tile_sched_c4a"]
 
 
 @pytest.mark.parametrize("numbers", ["0", "x", "1;8", "-1", "1.5", "²"])

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from evalharness.evidence import evidence_faults
 from evalharness.policy import load_policy
 from evalharness.records import (
     Answer,
@@ -18,6 +19,7 @@ from evalharness.records import (
 )
 from tests.synthetic import answers, faulty_release, judge, proof, run_of
 
+LAZY = "FlashMLASchedMeta.tile_scheduler_metadata at layers.0.decode.scheduler_metadata"
 ARMS = ("eager", "stock", "patched")
 GOOD = (np.random.default_rng(0).random(250) < 0.95).astype(int)
 BROKEN = GOOD & (np.random.default_rng(1).random(250) < 0.1)
@@ -126,6 +128,11 @@ def test_a_single_arm_answers_nothing() -> None:
         ("patched", {"descriptors": (DescriptorEvidence("FULL 8", 8, True),)}, "1 of 1 graphs lack a fresh state"),
         ("patched", {"descriptors": (DescriptorEvidence("FULL 8", 8, None),)}, "lack a fresh state"),
         ("stock", {"descriptors": ()}, "stock shows no captured graph"),
+        (
+            "patched",
+            {"descriptors": (DescriptorEvidence("FULL 8", 8, False, (LAZY,), False),)},
+            "patched: 1 of 1 graphs lack the planning kernel",
+        ),
     ],
 )
 def test_an_arm_that_does_not_prove_its_path_is_invalid(arm: str, changes: dict[str, object], words: str) -> None:
@@ -133,6 +140,18 @@ def test_an_arm_that_does_not_prove_its_path_is_invalid(arm: str, changes: dict[
     found = judge(release(), evidence)
     assert found.verdict.outcome is Outcome.INVALID
     assert words in reasons(found)
+
+
+def test_a_plan_that_the_metadata_builder_makes_need_not_be_in_the_graph() -> None:
+    early = (DescriptorEvidence("FULL 8", 8, False, (), plan_recorded=False),)
+    evidence = {name: proof(name, **({"descriptors": early} if name == "patched" else {})) for name in ARMS}
+    assert judge(release(), evidence).verdict.outcome is Outcome.PASS
+
+
+def test_a_confined_arm_has_to_show_its_shared_state() -> None:
+    arm = ArmSummary("stock#c4a", "stock:tile_sched_c4a", ArmState.DONE)
+    fresh = replace(proof("stock"), arm=arm.name, descriptors=(DescriptorEvidence("FULL 8", 8, False),))
+    assert any("lack a shared state" in fault for fault in evidence_faults(arm, fresh, ("capture_state",)))
 
 
 def test_missing_evidence_is_invalid_unless_the_policy_asks_for_none() -> None:

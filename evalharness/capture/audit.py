@@ -17,12 +17,14 @@ Answers = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class AuditedPath:
-    """One arm of an audit. `leaks` are attributes that the warm-up changed in a state the capture shares;
-    `agreement` is the share of tokens equal to eager's, position by position."""
+    """One arm of an audit. `leaks` are attributes that the warm-up changed in a state the capture shares; `unseen`
+    counts graphs whose state could not be observed; `agreement` is the share of tokens equal to eager's, position by
+    position."""
 
     arm: str
     path: str
     descriptors: int
+    unseen: int
     leaking: int
     leaks: tuple[str, ...]
     agreement: float
@@ -83,6 +85,7 @@ def _audited(arm: str, evidence: ArmEvidence, agrees: float) -> AuditedPath:
         arm=arm,
         path=evidence.observed["capture_path"],
         descriptors=len(evidence.descriptors),
+        unseen=sum(row.shared is None for row in evidence.descriptors),
         leaking=len(leaking),
         leaks=leaking[0].changed if leaking else (),
         agreement=agrees,
@@ -100,6 +103,12 @@ def _verdict(own: AuditedPath) -> tuple[Outcome, str]:
         return Outcome.FAIL, f"capture state leaks: {'; '.join(own.leaks)}"
     if own.leaks:
         return Outcome.FAIL, f"capture state leaks, though these replays agree with eager: {'; '.join(own.leaks)}"
+    if own.unseen or not own.descriptors:
+        seen = own.descriptors - own.unseen
+        return (
+            Outcome.INVALID,
+            f"the state of {seen} of {own.descriptors} graphs was seen; nothing is proved of the rest",
+        )
     if own.agreement < AGREEMENT:
         return (
             Outcome.INCONCLUSIVE,

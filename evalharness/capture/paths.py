@@ -51,8 +51,8 @@ CAPTURE_PATHS: dict[str, CapturePath] = {
 
 
 def capture_path(capture: str) -> CapturePath | None:
-    """The path of an arm's `capture` value; None for `eager`, which captures nothing."""
-    return CAPTURE_PATHS.get(capture)
+    """The path of an arm's `capture` value, of `stock:tile_sched_c4a` too; None for `eager`, which captures nothing."""
+    return CAPTURE_PATHS.get(capture.partition(":")[0])
 
 
 def observed_path(shared: Iterable[bool | None]) -> str:

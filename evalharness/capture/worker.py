@@ -118,6 +118,7 @@ def _state(worker: Any) -> dict[str, Any]:
         "plugin": CONTROL.setting is not None,
         "setting": str(CONTROL.setting or ""),
         "mode": manager.cudagraph_mode.name if manager is not None and dispatching else "NONE",
+        "revision": getattr(worker.vllm_config.model_config.hf_config, "_commit_hash", None),  # of a model from the hub
         "backends": sorted({group.backend.get_name() for groups in runner.attn_groups for group in groups}),
         "rows": [asdict(row) for row in CONTROL.rows.get(TARGET_MANAGER, [])] if dispatching else [],
         "steps": dict(CONTROL.steps),

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from evalharness.engines.serve import ServedArm, vllm_plan
 from evalharness.errors import SpecError
-from evalharness.spec import ArmSpec, VllmEngine, load_spec
+from evalharness.runner.choose import chosen_arm
+from evalharness.spec import VllmEngine, load_spec
 
 WATCH_S = 1.0
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -40,10 +41,10 @@ def serve_arm(wanted: Serving) -> int:
         SpecError: the profile is not one of the vllm engine.
         EngineError: the server cannot start, or ended by itself.
     """
-    options = load_spec(wanted.reference, wanted.settings).engine
+    spec = load_spec(wanted.reference, wanted.settings)
+    options, arm = spec.engine, chosen_arm(spec, wanted.arm)
     if not isinstance(options, VllmEngine):
         raise SpecError(f"Profile {wanted.reference} is of the engine {options.kind}.", "Name one of the vllm engine.")
-    arm = ArmSpec.parse(wanted.arm)
     log = wanted.log or Path(f"serve-{arm.name}.log")
     served = ServedArm(vllm_plan(arm, options, wanted.command, wanted.extra), log, wanted.port)
     _interrupt_on_signals()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -49,7 +50,7 @@ class LogTail:
 
     `fatal` is the first line that FATAL knows. Further lines go to another file from the line on at which the
     program says so (MARK), so that none goes astray on its way here. Lines that come before the first `switch` wait
-    for it, the last KEPT_LINES of them.
+    for it, the last KEPT_LINES of them. A file that cannot be written ends; the draining does not.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -79,10 +80,13 @@ class LogTail:
         """Append to `path` what is read from here on."""
         with self._lock:
             waiting = [] if self._file else [f"{line}\n" for line in self._lines]
-            if self._file is not None:
-                self._file.close()
-            self.path, self._file = path, path.open("a", encoding="utf-8", buffering=1)
-            self._file.writelines(waiting)
+            self._end_file()
+            self.path = path
+            try:
+                self._file = path.open("a", encoding="utf-8", buffering=1)
+            except OSError as error:
+                self._give_up(error)
+            self._write("".join(waiting))
 
     def cause(self) -> str:
         """The line that best says why the child failed: a fatal one, else the last error, else the last line."""
@@ -100,9 +104,7 @@ class LogTail:
         """Wait for the end of the stream and close the file."""
         self.join(timeout=5)
         with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            self._end_file()
 
     def _drain(self, stream: IO[bytes]) -> None:
         with stream:
@@ -123,8 +125,25 @@ class LogTail:
             self.fatal = line.rstrip("\n")
         with self._lock:
             self._lines.append(line.rstrip("\n"))
-            if self._file is not None:
-                self._file.write(line if line.endswith("\n") else f"{line}\n")
+            self._write(line if line.endswith("\n") else f"{line}\n")
+
+    def _write(self, text: str) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(text)
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._end_file()
+        self._lines.append(f"evalharness: {self.path} could not be written: {error.strerror}")
+
+    def _end_file(self) -> None:
+        file, self._file = self._file, None
+        if file is not None:
+            with suppress(OSError):  # what it still holds finds no room either
+                file.close()
 
 
 def _shown(line: str) -> str:

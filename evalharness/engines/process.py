@@ -121,6 +121,9 @@ class SupervisedEngine:
             ended = True
             self._ahead.clear()  # nothing follows what failed
             raise
+        except KeyboardInterrupt:
+            ended = True  # whoever interrupts ends the child, which may hang
+            raise
         finally:
             if not ended:
                 self._abort(process)

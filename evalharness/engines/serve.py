@@ -16,13 +16,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from evalharness.capture.vllm_plugin import VARIABLE
 from evalharness.engines.endpoint_call import run
 from evalharness.engines.endpoint_probe import probe
 from evalharness.engines.endpoint_server import Lost, Server
 from evalharness.engines.gpu import Gpu, visible_gpus, wait_until_released
 from evalharness.engines.group import end_group, ended_how
 from evalharness.engines.logtail import RESTART, LogTail, advice
-from evalharness.engines.vllm_settings import engine_arguments, environment
+from evalharness.engines.vllm_settings import engine_arguments, environment, without_graphs
 from evalharness.errors import EngineError
 from evalharness.spec import ArmSpec, EndpointEngine, VllmEngine
 
@@ -31,7 +32,6 @@ POLL_S = 0.2
 STOP_S = 30.0
 HEALTH_S = 2.0
 PROBE_S = 120.0
-CAPTURE = "EVALHARNESS_CAPTURE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +56,14 @@ def vllm_plan(arm: ArmSpec, options: VllmEngine, command: str = "", extra: Seque
     arguments = engine_arguments(options)
     model = str(arguments.pop("model"))
     if arm.capture == "eager":
-        arguments |= {"enforce_eager": True}
-        arguments.pop("compilation_config")
+        arguments = without_graphs(arguments)
     start = (*shlex.split(command), "--model", model) if command else (_vllm(), "serve", model)
     flags = [part for name, value in arguments.items() for part in _flag(name, value)]
     return Plan(
         arm=arm.name,
         model=options.model,
         command=(*start, "--served-model-name", options.model, "--host", HOST, *flags, *extra),
-        variables={**environment(), CAPTURE: "native" if arm.capture == "eager" else arm.capture},
+        variables={**environment(), VARIABLE: "native" if arm.capture == "eager" else arm.path},
         start_timeout_s=options.start_timeout_s,
     )
 

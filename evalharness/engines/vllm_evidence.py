@@ -78,6 +78,7 @@ def _observed(workers: Sequence[WorkerState], options: VllmEngine) -> dict[str, 
             "cudagraph_mode": _mode(worker),
             "attention_backend": _backend(worker["backends"], options.attention_backend),
             "capture_path": observed_path(row["shared"] for row in worker["rows"]),
+            **({"model_revision": worker["revision"]} if worker.get("revision") else {}),
         }
         for worker in workers
     ]

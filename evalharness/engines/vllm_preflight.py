@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -104,8 +105,8 @@ def _weights(_: RunSpec, options: VllmEngine) -> None:
         _downloadable(options)
         return
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    if not (folder / "config.json").exists() or not size:
-        raise EngineError(f"{folder.name} holds no config.json with *.safetensors.", "Correct engine.model.")
+    if not (folder / "config.json").exists() or not _complete(folder):
+        raise EngineError(f"{folder.name} holds no config.json with all its *.safetensors.", "Correct engine.model.")
     if spread(options):
         return
     gpus = visible_gpus()[: gpus_of(options)]
@@ -118,16 +119,25 @@ def _weights(_: RunSpec, options: VllmEngine) -> None:
 
 
 def _cached(options: VllmEngine) -> Path | None:
-    """The model's snapshot in the hub's cache."""
+    """The model's snapshot in the hub's cache; None too for one of which a part is still to be fetched."""
     hub = import_module("huggingface_hub")
     found = hub.try_to_load_from_cache(options.model, "config.json", revision=options.revision)
-    return Path(found).parent if isinstance(found, str) else None
+    folder = Path(found).parent if isinstance(found, str) else None
+    return folder if folder is not None and _complete(folder) else None
+
+
+def _complete(folder: Path) -> bool:
+    """Whether every file of weights that the folder's index names is there; without an index, whether any is."""
+    index = folder / "model.safetensors.index.json"
+    if not index.exists():
+        return any(folder.glob("*.safetensors"))
+    return all((folder / name).exists() for name in set(json.loads(index.read_text())["weight_map"].values()))
 
 
 def _downloadable(options: VllmEngine) -> None:
     if os.environ.get("HF_HUB_OFFLINE") == "1":
         raise EngineError(
-            f"{options.model} is not in the hub's cache, and HF_HUB_OFFLINE=1 forbids to fetch it.",
+            f"{options.model} is not, or not wholly, in the hub's cache, and HF_HUB_OFFLINE=1 forbids to fetch it.",
             f"Run `hf download {options.model}` first, or set engine.model to a local folder.",
         )
     hub = import_module("huggingface_hub")

@@ -66,6 +66,12 @@ def engine_arguments(options: VllmEngine) -> dict[str, Any]:
     return {"enable_prefix_caching": False} | _merged(given, options.engine_args, "engine.engine_args")
 
 
+def without_graphs(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """`arguments` for a server that captures nothing; whatever else compilation_config says (custom_ops) stays."""
+    kept = {key: value for key, value in arguments["compilation_config"].items() if not key.startswith("cudagraph_")}
+    return {**arguments, "compilation_config": kept, "enforce_eager": True}
+
+
 def _merged(own: Mapping[str, Any], extra: Mapping[str, Any], where: str) -> dict[str, Any]:
     """`own` and `extra`, mappings in both (compilation_config) merged; what `own` has set is not to be set again."""
     merged = dict(own)

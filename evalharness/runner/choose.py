@@ -44,10 +44,11 @@ def resolve(choice: Choice, reference: str) -> RunSpec:
         SpecError: a limit below 1 or a data folder that is not there.
         EngineError: the first server of an endpoint run cannot be asked for its model.
     """
-    raw: dict[str, Any] = load_spec(reference, choice.settings).model_dump(mode="json")
+    spec = load_spec(reference, choice.settings)
+    raw: dict[str, Any] = spec.model_dump(mode="json")
     arms = (*_names(choice.arms), *choice.arm)
     if arms:
-        raw["arms"] = [ArmSpec.parse(text).model_dump(mode="json") for text in arms]
+        raw["arms"] = [chosen_arm(spec, text).model_dump(mode="json") for text in arms]
     if choice.concurrency:
         raw["arms"] = _spread(raw["arms"], choice.concurrency)
     if choice.tasks:
@@ -58,6 +59,11 @@ def resolve(choice: Choice, reference: str) -> RunSpec:
         raw["data_dir"] = str(_folder(choice.data))
     raw["stop_early"] = raw["stop_early"] or choice.stop_early
     return _with_model(parse_spec(raw))
+
+
+def chosen_arm(spec: RunSpec, text: str) -> ArmSpec:
+    """The spec's own arm called `text`, with all that it is set to; else what `text` says (ArmSpec.parse)."""
+    return next((arm for arm in spec.arms if arm.name == text), None) or ArmSpec.parse(text)
 
 
 def _with_model(spec: RunSpec) -> RunSpec:

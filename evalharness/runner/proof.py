@@ -9,9 +9,11 @@ from statistics import fmean
 from evalharness.errors import EvidenceError
 from evalharness.records import ArmEvidence
 
+CUT_SHORT = "a sitting at this arm was cut short: its steps are not counted"
+
 
 def continued(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence:
-    """Evidence of a resumed arm counts the steps of the sittings before.
+    """Evidence of a resumed arm counts the steps of the sittings before, and keeps what was noted of them.
 
     Raises:
         EvidenceError: the arm does not run as it did then; its answers cannot be mixed.
@@ -30,7 +32,13 @@ def continued(evidence: ArmEvidence, earlier: ArmEvidence | None) -> ArmEvidence
         evidence,
         full_replays=earlier.full_replays + evidence.full_replays,
         eager_steps=earlier.eager_steps + evidence.eager_steps,
+        notes=tuple(dict.fromkeys((*evidence.notes, *earlier.notes))),
     )
+
+
+def begun(evidence: ArmEvidence) -> ArmEvidence:
+    """Evidence as it stands should the sitting be cut short: the steps are counted at its end."""
+    return replace(evidence, notes=(*evidence.notes, CUT_SHORT))
 
 
 def joined(by_replica: Mapping[str, ArmEvidence]) -> ArmEvidence:

@@ -15,7 +15,7 @@ from evalharness.runner.early import Stop, beginning, stopped_after, with_stop
 from evalharness.runner.executors.base import Executor
 from evalharness.runner.listener import Listener
 from evalharness.runner.plan import Plan
-from evalharness.runner.proof import continued
+from evalharness.runner.proof import begun, continued
 from evalharness.runner.replica import closed
 from evalharness.scoring.tasks import Item, PreparedTask
 from evalharness.spec import ArmSpec
@@ -91,7 +91,7 @@ class Session:
         engine = self._opened()
         engine.use(arm)
         earlier = self.folder.read_evidence().get(arm.name)
-        self.folder.write_evidence(continued(engine.evidence(), earlier))
+        self.folder.write_evidence(begun(continued(engine.evidence(), earlier)))
         pending: list[Sample] = []
         due = time.monotonic() + FLUSH_SECONDS
         try:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from evalharness.capture.audit import agreement, judge, render
@@ -45,6 +47,14 @@ def test_isolated_state_with_other_answers_is_not_called_safe() -> None:
     outcome, verdict = audit(proof("native", "patched"), WRONG)
     assert outcome is Outcome.INCONCLUSIVE
     assert "25%" in verdict
+
+
+def test_graphs_whose_state_was_not_seen_prove_nothing() -> None:
+    unseen = (DescriptorEvidence("FULL/4", 4, None), DescriptorEvidence("FULL/2", 2, False))
+    outcome, verdict = audit(replace(proof("native", "mixed"), descriptors=unseen), RIGHT)
+    assert outcome is Outcome.INVALID
+    assert "1 of 2" in verdict
+    assert audit(replace(proof("native", "none"), descriptors=()), RIGHT)[0] is Outcome.INVALID
 
 
 def test_without_a_replay_nothing_was_audited() -> None:

@@ -93,7 +93,7 @@ class Runner:
 
 class Worker(CaptureExtension):
     rank = 0
-    vllm_config = None
+    vllm_config = SimpleNamespace(model_config=SimpleNamespace(hf_config=SimpleNamespace(_commit_hash="0123abc")))
 
     def __init__(self, runner: Runner) -> None:
         self.model_runner = runner

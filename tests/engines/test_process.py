@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -183,6 +184,28 @@ def test_an_engine_that_hangs_while_answering_is_given_up(start: Start, tmp_path
     assert "--resume" in caught.value.remedy
     assert "engine.stall_timeout_s" in caught.value.remedy
     assert "child_engines.py" in written(tmp_path / "stock.log", "arm stock is up")  # where it hangs
+
+
+def test_an_engine_that_hangs_is_not_waited_for_by_whoever_interrupts(start: Start) -> None:
+    engine = start("Stalls")
+    engine.open(SPEC)
+    engine.use(STOCK)
+    answers = engine.generate(requests(3))
+    assert next(answers).request_id == "0"
+    threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        next(answers)
+    engine.close()
+    assert time.monotonic() - began < 30
+
+
+def test_a_log_that_cannot_be_written_does_not_stop_the_engine(start: Start) -> None:
+    engine = start("Patient")
+    engine.log_to(lambda _: Path("/dev/full"))
+    engine.open(SPEC)
+    engine.use(STOCK)
+    assert len(list(engine.generate(requests(5)))) == 5
 
 
 def test_an_engine_that_works_long_on_an_answer_is_not_given_up(start: Start) -> None:

@@ -194,9 +194,16 @@ def test_vllm_is_started_with_the_specs_settings_and_the_arms_path() -> None:
 
 
 def test_the_eager_arm_is_served_without_graphs() -> None:
-    made = vllm_plan(ArmSpec.parse("eager"), OPTIONS, command="vllm-server")
+    options = OPTIONS.model_copy(update={"engine_args": {"compilation_config": {"custom_ops": ["none"]}}})
+    made = vllm_plan(ArmSpec.parse("eager"), options, command="vllm-server")
     assert "--enforce-eager" in made.command
-    assert "--compilation-config" not in made.command
+    assert "cudagraph" not in " ".join(made.command)
+    assert '"custom_ops": ["none"]' in " ".join(made.command)
+
+
+def test_a_confined_arm_is_served_confined() -> None:
+    arm = ArmSpec(name="stock#c4a", capture="stock", only="tile_sched_c4a")
+    assert vllm_plan(arm, OPTIONS, command="vllm-server").variables["EVALHARNESS_CAPTURE"] == "stock:tile_sched_c4a"
 
 
 def test_serve_arm_prints_its_url_and_stops_when_asked(tmp_path: Path) -> None:

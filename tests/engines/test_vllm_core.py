@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from evalharness.capture import vllm_plugin
 from evalharness.engines.base import Engine, Request
 from evalharness.engines.vllm_core import VllmCore
 from evalharness.errors import EngineError, EvidenceError
+from evalharness.runner.proof import continued
 from evalharness.spec import ArmSpec, RunSpec, parse_spec
 from tests.engines import fake_vllm
 
@@ -50,6 +53,7 @@ def test_each_arm_proves_its_capture_path(monkeypatch: pytest.MonkeyPatch, arm: 
         "cudagraph_mode": "FULL_DECODE_ONLY",
         "attention_backend": "FLASHMLA",
         "capture_path": path,
+        "model_revision": "0123abc",
     }
     assert not evidence.mismatches
     assert [row.num_tokens for row in evidence.descriptors] == [4, 2, 1]
@@ -138,6 +142,15 @@ def test_steps_without_graphs_are_seen_in_the_evidence(monkeypatch: pytest.Monke
     evidence = core.evidence()
     assert evidence.observed["cudagraph_mode"] == "FULL_DECODE_ONLY"
     assert any("7 decode steps ran without a graph" in note for note in evidence.notes)
+
+
+def test_the_hub_s_commit_of_the_model_is_part_of_the_evidence(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = opened(monkeypatch)
+    evidence = core.use(ARMS["patched"])
+    assert evidence.observed["model_revision"] == "0123abc"
+    other = replace(evidence, observed={**evidence.observed, "model_revision": "4567def"})
+    with pytest.raises(EvidenceError, match="model_revision was 0123abc, is 4567def"):
+        continued(other, evidence)
 
 
 def test_completions_carry_what_the_protocol_asks(monkeypatch: pytest.MonkeyPatch) -> None:

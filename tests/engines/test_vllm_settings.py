@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -134,6 +135,23 @@ def test_a_model_that_is_not_there_is_refused(capable: Path, monkeypatch: pytest
     (capable / "model.safetensors").unlink()
     with pytest.raises(EngineError, match=r"config\.json with"):
         vllm_preflight.check(spec(model=str(capable)))
+
+
+def test_weights_of_which_a_part_is_missing_are_refused(capable: Path) -> None:
+    index = {"weight_map": {"a": "model.safetensors", "b": "model-00002.safetensors"}}
+    (capable / "model.safetensors.index.json").write_text(json.dumps(index))
+    with pytest.raises(EngineError, match=r"all its \*\.safetensors"):
+        vllm_preflight.check(spec(model=str(capable)))
+    (capable / "model-00002.safetensors").write_bytes(b"x")
+    vllm_preflight.check(spec(model=str(capable)))
+
+
+def test_a_download_that_was_cut_short_goes_on(capable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (capable / "model.safetensors").unlink()
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: str(capable / "config.json"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(EngineError, match="not wholly, in the hub's cache"):
+        vllm_preflight.check(spec(model="some/model"))
 
 
 def test_weights_over_the_gpu_s_memory_are_refused(capable: Path, monkeypatch: pytest.MonkeyPatch) -> None:

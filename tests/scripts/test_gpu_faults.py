@@ -51,7 +51,7 @@ def provoked(
     given = ["gpu_faults.py", str(out), "--cases", ",".join(cases), "--harness", harness, *more]
     monkeypatch.setattr(sys, "argv", given)
     status = module.main()
-    return status, {row["case"]: row for row in json.loads((out / "faults.json").read_text())}
+    return status, {row["case"]: row for row in json.loads((out / "faults.json").read_text())["cases"]}
 
 
 def test_every_promise_is_kept(faults: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
