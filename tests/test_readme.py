@@ -1,5 +1,6 @@
 """The README's commands exist with the options it gives them, and the links between documents lead somewhere."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -37,6 +38,22 @@ def test_the_readme_shows_how_to_run_and_how_to_test() -> None:
 def test_the_tables_are_those_of_the_committed_records() -> None:
     check = [sys.executable, str(ROOT / "scripts" / "readme_tables.py"), "--check"]
     assert subprocess.run(check, check=False).returncode == 0, "run scripts/readme_tables.py"
+
+
+def test_the_ratios_it_quotes_are_the_measured_ones() -> None:
+    page = " ".join((ROOT / "README.md").read_text().split())
+    results = ROOT / "benchmarks" / "results"
+    measured = {row["name"]: row["ratio"] for row in json.loads((results / "performance.json").read_text())["ratios"]}
+    on_gpu = {row["name"]: row["ratio"] for row in json.loads((results / "vllm.json").read_text())["rows"]}
+    for words in (
+        f"take {measured['bare']:.2f} times the processor time",
+        f"{measured['lm_eval']:.2f} times that of `lm_eval` run once per arm",
+        f"({measured['lm_eval_lean']:.2f} when `lm_eval` is spared",
+        f"take {on_gpu['loads']:.2f} times the wall time of three loads",
+        f"two arms {on_gpu['lm_eval']:.2f} times that of `lm_eval` twice",
+        f"answering {on_gpu['bare']:.2f} times that of a bare",
+    ):
+        assert words in page
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
