@@ -175,12 +175,12 @@ night.command = lambda job, results: [sys.executable, "-c", {HALF + "time.sleep(
 sys.exit(night.run_night(Job(name={PROFILE!r}, profile={PROFILE!r}), Schedule(), Path({str(tmp_path)!r})))
 """
     scheduler = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not any("capturing" in p.read_text() for p in tmp_path.glob(".schedule/logs/*")):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     scheduler.terminate()
-    output, _ = scheduler.communicate(timeout=60)
+    output, _ = scheduler.communicate(timeout=180)
     assert scheduler.returncode == 5
     assert "stopped by SIGTERM" in output
     (entry,) = read_history(tmp_path)

@@ -1,7 +1,7 @@
 """The first token at which two arms part."""
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from evalharness.stats.divergence import SAME, first_divergence
@@ -17,7 +17,7 @@ def slow(one: list[int], two: list[int]) -> int:
     return SAME if len(one) == len(two) else min(len(one), len(two))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.tuples(ROW, ROW, st.booleans()), max_size=12))
 def test_it_is_the_index_a_plain_loop_finds(rows: list[tuple[list[int], list[int], bool]]) -> None:
     pairs = [(one, one + two if same else two) for one, two, same in rows]
