@@ -172,8 +172,10 @@ def forked(work: Callable[[], None]) -> int:
 
 
 def finished(results: Path) -> bool:
+    """Whether every arm is done and the end is on record; a run killed while writing its end is still to be resumed."""
     runs = list_runs(results)
-    return bool(runs) and all(arm.state is ArmState.DONE for arm in RunFolder(runs[-1]).read_run().arms)
+    run = RunFolder(runs[-1]).read_run() if runs else None
+    return run is not None and run.finished is not None and all(arm.state is ArmState.DONE for arm in run.arms)
 
 
 def only_run(results: Path) -> RunFolder:
