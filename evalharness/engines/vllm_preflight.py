@@ -131,7 +131,17 @@ def _complete(folder: Path) -> bool:
     index = folder / "model.safetensors.index.json"
     if not index.exists():
         return any(folder.glob("*.safetensors"))
-    return all((folder / name).exists() for name in set(json.loads(index.read_text())["weight_map"].values()))
+    return all((folder / name).exists() for name in _named(index))
+
+
+def _named(index: Path) -> set[str]:
+    """Names of the files of weights in an index that the hub or transformers wrote."""
+    try:
+        return {str(name) for name in json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise EngineError(
+            f"{index} is no index of weights: {type(error).__name__}.", "Delete it and fetch the model again."
+        ) from error
 
 
 def _downloadable(options: VllmEngine) -> None:

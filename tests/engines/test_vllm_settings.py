@@ -146,6 +146,14 @@ def test_weights_of_which_a_part_is_missing_are_refused(capable: Path) -> None:
     vllm_preflight.check(spec(model=str(capable)))
 
 
+@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"weight_map": []}', '{"weight_map": null}', "\xff"])
+def test_an_index_of_weights_that_cannot_be_read_is_named(capable: Path, text: str) -> None:
+    (capable / "model.safetensors.index.json").write_text(text, encoding="latin-1")
+    with pytest.raises(EngineError, match=r"index\.json is no index of weights") as caught:
+        vllm_preflight.check(spec(model=str(capable)))
+    assert "fetch the model again" in caught.value.remedy
+
+
 def test_a_download_that_was_cut_short_goes_on(capable: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (capable / "model.safetensors").unlink()
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_, **__: str(capable / "config.json"))
