@@ -36,8 +36,12 @@ ADVICE: dict[str, str] = FATAL | {
     r"is not a local folder|RepositoryNotFound|LocalEntryNotFound|OfflineModeIsEnabled|does not appear to have": (
         "Check engine.model and engine.revision, and that the weights are on this host or may be downloaded."
     ),
-    r"not supported on this device|no kernel image|Selected backend .* is not valid": (
+    r"not supported on this device|no kernel image": (
         "Choose engine.attention_backend for this GPU; FlashMLA needs Hopper or Blackwell."
+    ),
+    r"Selected backend .* is not valid": (
+        "Choose engine.attention_backend for this model and GPU (FLASHMLA: latent attention, Hopper or Blackwell, with"
+        " engine.block_size=64)."
     ),
 }
 # Kernels that the autotuner tries and leaves; nothing has failed.

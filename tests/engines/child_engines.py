@@ -79,6 +79,16 @@ class EndsLoading(Echo):
         os._exit(3)
 
 
+class RefusesBackend(Echo):
+    """As vLLM does when a backend is asked for that the model or the GPU cannot have."""
+
+    def open(self, _: RunSpec) -> None:
+        raise ValueError(
+            "Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this configuration."
+            " Reason: ['MLA not supported']"
+        )
+
+
 class RefusesSpec(Echo):
     def open(self, _: RunSpec) -> None:
         raise SpecError("max_model_len is too long.", "Set it to 4096.")

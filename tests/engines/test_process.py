@@ -121,6 +121,12 @@ def test_a_start_that_ends_early_quotes_its_cause(start: Start) -> None:
         start("EndsLoading").open(SPEC)
 
 
+def test_a_refused_backend_names_the_setting(start: Start) -> None:
+    with pytest.raises(EngineError, match=r"FLASH_ATTN is not valid.*MLA not supported") as caught:
+        start("RefusesBackend").open(SPEC)
+    assert "engine.attention_backend" in caught.value.remedy
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "remedy"), [("RefusesSpec", SpecError, "4096"), ("FallsBack", EvidenceError, "V2_MODEL_RUNNER")]
 )
