@@ -1,4 +1,4 @@
-"""What goes wrong on a GPU host, provoked: twelve faults of the vllm engine that a user was promised words for.
+"""What goes wrong on a GPU host, provoked: fifteen faults of the vllm engine that a user was promised words for.
 
     python scripts/gpu_faults.py OUT [--cases killed-capturing,interrupted,...] [--seconds 540] [--together]
 
@@ -118,6 +118,15 @@ class Running:
 Fault = Callable[[Running], int]
 
 
+def killed_loading(run: Running) -> int:
+    """Kill the engine once it has opened the GPU and before it is asked for an arm."""
+    run.until(lambda: any(map(on_gpu, run.processes())))
+    os.kill(run.engine(), signal.SIGKILL)
+    if run.log("patched"):
+        raise Missed("the model was loaded before the kill")
+    return run.saved()
+
+
 def killed_capturing(run: Running) -> int:
     """Kill the engine in the middle of the arm's capture, which begins when the prefix cache has been emptied."""
     run.until(lambda: "reset prefix cache" in run.log("stock"), MOMENT_S)
@@ -178,9 +187,14 @@ CASES = (
          ("engine.model=nobody/nothing",)),
     Case("mode-unknown", "patched", 2, None, "cudagraph_mode", "FULL_DECODE_ONLY",
          ("engine.cudagraph_mode=PIECEWISE",)),
+    Case("backend-refused", "patched", 5, FAILED, "Selected backend .* is not valid", "engine.attention_backend",
+         ("engine.attention_backend=FLASH_ATTN",)),
     Case("memory-taken", "patched", 5, FAILED, "GiB free", "gpu_memory_utilization", alone=True, ballast=True),
     Case("memory-short", "patched", 5, FAILED, "out of memory|OutOfMemory", "gpu_memory_utilization",
          ("engine.engine_args={kv_cache_memory_bytes: 300000000000}",), alone=True),
+    Case("start-slow", "patched", 5, FAILED, "did not answer within 5 s", "engine.start_timeout_s",
+         ("engine.start_timeout_s=5",)),
+    Case("killed-loading", "patched", 5, FAILED, "SIGKILL", RESUME, (), killed_loading),
     Case("killed-capturing", "stock", 5, FAILED, "SIGKILL", RESUME, SLOW_CAPTURE, killed_capturing),
     Case("killed-generating", "patched", 5, FAILED, "killed by SIGKILL", RESUME, (),
          answering(Running.engine, signal.SIGKILL), OWN_CORE, resumes=True),

@@ -14,7 +14,8 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +29,7 @@ from evalharness.engines.vllm_core import VllmCore
 from tests.engines import fake_vllm
 
 BALLAST = "FAULT_HARNESS_BALLAST"
-STATE_S, STEP_S = 0.1, 0.02
+LOAD_S, STATE_S, STEP_S = 0.5, 0.1, 0.02
 
 
 def main() -> None:
@@ -60,9 +61,16 @@ def create() -> VllmCore:
     return VllmCore()
 
 
-def core() -> None:
+@contextmanager
+def cuda_context() -> Iterator[None]:
     """Holds what a process with a CUDA context holds, by its name."""
     with tempfile.TemporaryDirectory() as folder, (Path(folder) / "nvidia-uvm").open("w"):
+        yield
+
+
+def core() -> None:
+    """An EngineCore as the script finds it."""
+    with cuda_context():
         time.sleep(600)
 
 
@@ -89,6 +97,8 @@ class LLM(fake_vllm.LLM):
             self.core = multiprocessing.get_context("spawn").Process(target=core, name="EngineCore_DP0", daemon=True)
             self.core.start()
         super().__init__(**arguments)
+        with cuda_context():
+            time.sleep(LOAD_S)
         if "PIECEWISE" in arguments["compilation_config"]["cudagraph_mode"]:
             self.worker.model_runner.cudagraph_manager.cudagraph_mode = SimpleNamespace(name="NONE")
         step = self.llm_engine.step

@@ -23,8 +23,8 @@ print("holding", flush=True)
 sys.stdin.read()
 held.unlink()
 """
-# One each of: refused before the start, out of memory, killed worker with --resume, silent fallback, a stop.
-REHEARSED = ("memory-taken", "killed-capturing", "killed-generating", "runner-v1", "terminated")
+# One each of: refused before the start, a death at each stage (the last with --resume), silent fallback, a stop.
+REHEARSED = ("memory-taken", "killed-loading", "killed-capturing", "killed-generating", "runner-v1", "terminated")
 
 
 @pytest.fixture
